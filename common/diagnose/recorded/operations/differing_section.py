@@ -44,18 +44,14 @@ class DifferingSection:
     @property
     def is_layer(self) -> bool:
         """Return whether both sides compute the tensor by one layer from equal tensors."""
-        layers = [
-            side.target in operation["outputs"] and side.find_layer(operation)
-            for side, operation in zip((self.a, self.b), self.first or (), strict=self.first is not None)
-        ]
+        layers = [side.target in x["outputs"] and side.find_layer(x) for side, x in self._zip_first()]
         return bool(layers) and all(layers)
 
     @property
     def is_first_comparable(self) -> bool:
         """Return whether the difference begins at the first operations: their inputs are equal, and no result is."""
-        sides = zip((self.a, self.b), self.first or (), strict=self.first is not None)
         # The results of two masks with infinity are not known to differ
-        return self.has_equal_inputs and all(side.has_statistics(x["outputs"]) for side, x in sides)
+        return self.has_equal_inputs and all(side.has_statistics(x["outputs"]) for side, x in self._zip_first())
 
     @property
     def has_same_operation(self) -> bool:
@@ -84,7 +80,12 @@ class DifferingSection:
 
         If the sizes differ, one script may reduce an array in several steps.
         """
-        return self.first is not None and self.a.count_elements(self.first[0]) == self.b.count_elements(self.first[1])
+        counts = [side.count_elements(x["outputs"]) for side, x in self._zip_first()]
+        return bool(counts) and counts[0] == counts[1]
+
+    def _zip_first(self) -> list[tuple[SectionSide, Operation]]:
+        """Return both sides with their first operation; nothing if there are none."""
+        return [*zip((self.a, self.b), self.first or (), strict=self.first is not None)]
 
     @property
     def reorderings(self) -> tuple[list[Operation], list[Operation]]:

@@ -5,16 +5,19 @@ A is the reference record of a diagnosis, and B the record that is compared with
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.differing_section import MOST_COMPARED, DifferingSection, find_section
-from common.diagnose.recorded.operations.operation_names import is_selection
+from common.diagnose.recorded.operations.first_results import (
+    find_averaged,
+    find_other_indices,
+    find_other_partners,
+)
+from common.diagnose.recorded.operations.operation_words import describe_lines, locate, shorten
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import rounding_tolerance
-from common.errors import escape_control_characters, one_line
 from common.recording.operation_format import Operation, OperationTrace
 
 # Causes that name operations. Another cause may say why they differ.
@@ -23,9 +26,6 @@ EQUAL_TENSORS = "from tensors with the same numbers"
 OTHER_REASONS = "the numbers are in another order, or arguments that are not recorded differ"
 STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through which no gradient is computed
 LOSS = "loss"  # stands for the number of the loss in place of a name
-MOST_OPERATIONS = 4  # of a script, in a sentence
-MOST_CHARACTERS = 80  # of the arguments of an operation
-MOST_CHARACTERS_OF_TEXT = 160
 
 
 def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
@@ -70,7 +70,7 @@ def _describe_layouts(sides: Sequence[SectionSide], tensors: Sequence[Sequence[i
     if not any(operations):
         return ""
     parts = [
-        f"{name} computes {_describe_lines(side, listed) if listed else 'nothing'}"
+        f"{name} computes {describe_lines(side, listed) if listed else 'nothing'}"
         for name, side, listed in zip("AB", sides, operations, strict=True)
     ]
     return " and ".join(parts)
@@ -90,7 +90,7 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
         return explanation
     operations = section.first or [side.operations[-1] if side.operations else None for side in (section.a, section.b)]
     lines = [
-        f"{name}: {_locate(operation)}"
+        f"{name}: {locate(operation)}"
         for name, operation in zip("AB", operations, strict=True)
         if operation is not None and operation["file"]
     ]
@@ -143,7 +143,7 @@ def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
             if not any(_receive_equal(*((operation, x) if name == "a" else (x, operation)), matches) for x in others)
         ]
         if unmatched:
-            sentence = f"only {name.upper()} computes no gradient through {_describe_lines(side, unmatched)}"
+            sentence = f"only {name.upper()} computes no gradient through {describe_lines(side, unmatched)}"
             # The other script may use torch.no_grad, which is no operation
             return Explanation("stopped_gradient", sentence, confirmed=False, side=name)
     return None
@@ -170,36 +170,72 @@ def _read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | No
 def _explain_section(section: DifferingSection, place: str) -> Explanation:
     for name, unused in (("A", section.unused_in_a), ("B", section.unused_in_b)):
         if unused:
-            sentence = f"{place}: {name} computes nothing from the model's input {_shorten(unused[0])}"
+            sentence = f"{place}: {name} computes nothing from the model's input {shorten(unused[0])}"
             return Explanation("unused_input", sentence, side=name.lower())
-    if section.first is not None and section.has_same_operation:
-        words_a, words_b = _describe_lines(section.a, section.first[:1]), _describe_lines(section.b, section.first[1:])
-        sentence = f"{place}: {EQUAL_TENSORS} A computes {words_a}, and B {words_b}"
-        broadcasts = [side.describe_broadcast(x) for side, x in zip((section.a, section.b), section.first, strict=True)]
-        if not section.has_equal_sizes and any(broadcasts) and not all(broadcasts):
-            name, words = next((name, words) for name, words in zip("AB", broadcasts, strict=True) if words)
-            return Explanation("operation", f"{sentence}: {words} in {name}, by broadcasting")
-        if not section.has_other_arguments:
-            sentence += f": {OTHER_REASONS}{_describe_reorderings(section)}"
-        return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
+    return (
+        _explain_same_operation(section, place)
+        or _explain_first_results(section, place)
+        or _explain_unaligned(section, place)
+    )
+
+
+def _explain_same_operation(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain an operation of one name that returns something else for equal tensors; None if there is none."""
+    if section.first is None or not section.has_same_operation:
+        return None
+    sentence = f"{place}: {EQUAL_TENSORS} {_describe_sides(section, section.first[:1], section.first[1:])}"
+    broadcasts = [side.describe_broadcast(x) for side, x in zip((section.a, section.b), section.first, strict=True)]
+    if not section.has_equal_sizes and any(broadcasts) and not all(broadcasts):
+        name, words = next((name, words) for name, words in zip("AB", broadcasts, strict=True) if words)
+        return Explanation("operation", f"{sentence}: {words} in {name}, by broadcasting")
+    if not section.has_other_arguments:
+        sentence += f": {OTHER_REASONS}{_describe_reorderings(section)}"
+    return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
+
+
+def _explain_first_results(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain the first results whose difference has a known reason; None if there are none."""
+    indexed = find_other_indices(section.a, section.b, section.matches)
+    if indexed is not None:
+        words = _describe_sides(section, indexed[:1], indexed[1:])
+        return Explanation("operation", f"{place}: for the same numbers and other indices, {words}")
+    combined = find_other_partners(section.a, section.b, section.matches)
+    if combined is not None:
+        words = _describe_sides(section, combined[:1], combined[1:])
+        return Explanation(
+            "operation", f"{place}: the same tensors are combined in other pairs: {words}", confirmed=False
+        )
+    averaged = find_averaged(section.a, section.b, section.matches)
+    if averaged is not None:
+        name, words = "AB"[averaged.side], _describe_sides(section, averaged.a, averaged.b)
+        reason = f"only {name} divides by {averaged.count}, the number of elements of its mean"
+        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}")
+    return None
+
+
+def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
+    """Name the operations that have no counterpart on the other side, or all of them."""
     omitted = section.find_omitted()
     a, b = section.list_unaligned() if omitted is None else omitted
     if a and not b:
-        sentence = f"{place}: B does not compute {_describe_lines(section.a, a)}"
+        sentence = f"{place}: B does not compute {describe_lines(section.a, a)}"
         return Explanation("missing_operation", sentence, confirmed=omitted is not None or section.begins_with(a, 0))
     if b and not a:
-        sentence = f"{place}: B also computes {_describe_lines(section.b, b)}"
+        sentence = f"{place}: B also computes {describe_lines(section.b, b)}"
         return Explanation("added_operation", sentence, confirmed=omitted is not None or section.begins_with(b, 1))
     is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
-    words = f"{EQUAL_TENSORS} A computes" if is_exact else "A computes"
-    sentence = f"{place}: {words} {_describe_lines(section.a, a)}, and B {_describe_lines(section.b, b)}"
-    return Explanation("operation", sentence, confirmed=is_exact)
+    reason = f"{EQUAL_TENSORS} " if is_exact else ""
+    return Explanation("operation", f"{place}: {reason}{_describe_sides(section, a, b)}", confirmed=is_exact)
+
+
+def _describe_sides(section: DifferingSection, a: Sequence[Operation], b: Sequence[Operation]) -> str:
+    return f"A computes {describe_lines(section.a, a)}, and B {describe_lines(section.b, b)}"
 
 
 def _describe_reorderings(section: DifferingSection) -> str:
     """Return words for the operations through which only one script changes the order of numbers."""
     sides = zip("AB", (section.a, section.b), section.reorderings, strict=True)
-    words = [f"{name} computes {_describe_lines(side, operations)}" for name, side, operations in sides if operations]
+    words = [f"{name} computes {describe_lines(side, operations)}" for name, side, operations in sides if operations]
     if not words and section.first is not None:
         inputs = [operation["inputs"] for operation in section.first]
         words = [*filter(None, [_describe_layouts((section.a, section.b), inputs)])]
@@ -210,51 +246,3 @@ def _is_one_line(operations: Sequence[Operation]) -> bool:
     """Check whether one line of the script calls all operations, or whether it is a single one."""
     lines = {(operation["file"], operation["line"]) for operation in operations}
     return len(operations) == 1 or (len(lines) == 1 and bool(operations[0]["file"]))
-
-
-def _describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
-    """Return words for operations, with the lines of the script that call them."""
-    parts = []
-    for place, group in groupby(operations[:MOST_OPERATIONS], key=lambda x: (x["file"], x["line"], x["code"])):
-        of_line = [*group]
-        described = ", ".join(_describe(side, operation) for operation in of_line)
-        parts.append(described + _describe_place(*place, of_line[0]))
-    remaining = len(operations) - MOST_OPERATIONS
-    return "; ".join([*parts, *([f"and {remaining} more"] if remaining > 0 else [])])
-
-
-def _locate(operation: Operation) -> str:
-    """Return file and line of an operation, after the elements that it selects if it does."""
-    place = f"{_shorten(operation['file'])}:{operation['line']}"
-    return f"{_write_selection(operation)} in {place}" if is_selection(operation) else place
-
-
-def _write_selection(operation: Operation) -> str:
-    """Return an operation that selects elements in the notation that the frameworks share, such as `x[:, -1]`."""
-    return _shorten(f"x{operation['arguments']['index']}")
-
-
-def _describe(side: SectionSide, operation: Operation) -> str:
-    if is_selection(operation):
-        return _write_selection(operation)
-    # The framework passes private ones, such as _stacklevel, to itself
-    arguments = [
-        str(value) if name.isdigit() else f"{name}={value}"
-        for name, value in operation["arguments"].items()
-        if value is not None and not name.startswith("_")
-    ]
-    text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
-    layer = side.find_layer(operation)
-    words = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
-    return _shorten(f"{operation['name']}{f'({words})' if words else ''}{f' {layer}' if layer else ''}")
-
-
-def _describe_place(file: str, line: int, code: str, operation: Operation) -> str:
-    if file:
-        return f" in {_shorten(file)}:{line} `{_shorten(code)}`"
-    return f" in layer {_shorten(operation['layer'])}" if operation["layer"] else ""
-
-
-def _shorten(text: str) -> str:
-    """Return a text of a record, which may come from somebody else, as a part of one line."""
-    return escape_control_characters(one_line(text))[:MOST_CHARACTERS_OF_TEXT]

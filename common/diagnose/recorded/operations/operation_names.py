@@ -22,6 +22,8 @@ SPELLINGS = {
         ("min", "amin"),
         ("maximum", "minimum", "clampmin", "clamp", "clip", "clipbyvalue", "relu"),
         ("where", "select", "maskedfill"),
+        ("logsoftmax", "logsumexp"),  # torch.distributions subtracts the result of logsumexp
+        ("indexadd", "scatteradd", "unsortedsegmentsum", "segmentsum", "tensorscatteradd"),
         ("gather", "takealongdim", "getitem", "stridedslice", "indexselect", "resourcegather", "embedding"),
     )
     for name in names
@@ -32,6 +34,8 @@ LAYOUTS = (
     *("reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "moveaxis", "t"),
     *("stack", "cat", "unbind", "unstack"),
 )
+INDEXED = ("gather", "indexadd")  # operations that select or add numbers at indices, in one spelling
+COLLECTING = ("add", "cat", "stack")  # operations of many tensors, in any grouping
 ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
 
 

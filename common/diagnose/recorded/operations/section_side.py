@@ -4,7 +4,13 @@ import math
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
-from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LAYOUTS, is_selection, normalize_name
+from common.diagnose.recorded.operations.operation_names import (
+    COLLECTING,
+    ELEMENTWISE,
+    LAYOUTS,
+    is_selection,
+    normalize_name,
+)
 from common.diagnose.recorded.operations.selections import Selection, find_selection
 from common.recording.operation_format import Operation, OperationTrace
 
@@ -38,8 +44,7 @@ class SectionSide:
 
         The list is empty if the target itself has an equal one there.
         """
-        targets = [self.target] if self.target not in self._matched else []
-        return [self._trace["operations"][index] for index in self._find_producers(targets, self._matched)]
+        return self.list_leading_to(self.target) if self.target not in self._matched else []
 
     def _find_producers(self, tensors: Sequence[int], known: Collection[int]) -> list[int]:
         """Return the indices of the operations that lead to tensors from known ones."""
@@ -50,6 +55,10 @@ class SectionSide:
                 indices.add(index)
                 unvisited += [x for x in self._trace["operations"][index]["inputs"] if x not in known]
         return sorted(indices)
+
+    def list_leading_to(self, tensor: int) -> list[Operation]:
+        """Return the operations that lead to a tensor from tensors with an equal one on the other side."""
+        return [self._trace["operations"][index] for index in self._find_producers([tensor], self._matched)]
 
     def list_reorderings(self, operation: Operation) -> list[Operation]:
         """Return the operations before another one that only change the order of numbers, such as flips."""
@@ -74,12 +83,25 @@ class SectionSide:
 
     @cached_property
     def first_operations(self) -> list[Operation]:
-        """The operations that receive no result of another one of the section."""
-        return [
-            operation
-            for operation in self.operations
-            if all(tensor in self._matched or tensor not in self._producers for tensor in operation["inputs"])
-        ]
+        """The operations that receive no result of another one of the section, except for constants such as zeros."""
+        return [x for x in self.operations if all(map(self._is_source, x["inputs"]))]
+
+    def _is_source(self, tensor: int) -> bool:
+        """Check whether a tensor has an equal one on the other side, or is computed from no tensor."""
+        index = self._producers.get(tensor)
+        return tensor in self._matched or index is None or not self._trace["operations"][index]["inputs"]
+
+    def find_pairs(self) -> dict[frozenset[int], Operation]:
+        """Return the operations that first combine two received tensors, or results of one each, by the two tensors."""
+        sources: dict[int, frozenset[int]] = {}
+        pairs: dict[frozenset[int], Operation] = {}
+        for operation in self.operations:
+            received = [sources.get(x, frozenset([x])) for x in self.list_floats(operation)]
+            combined = frozenset().union(*received)
+            sources.update(dict.fromkeys(operation["outputs"], combined))
+            if len(combined) == 2 and {*map(len, received)} == {1} and normalize_name(operation) not in COLLECTING:
+                pairs.setdefault(combined, operation)
+        return pairs
 
     def list_users(self, operation: Operation) -> list[Operation]:
         """Return the operations of the section that receive a result of another one."""
@@ -94,13 +116,22 @@ class SectionSide:
         return [
             operation
             for operation in self.operations
-            if normalize_name(operation).endswith("loss")
-            and all(tensor in self._matched or tensor not in self._producers for tensor in self.list_floats(operation))
+            if normalize_name(operation).endswith("loss") and all(map(self._is_source, self.list_floats(operation)))
         ]
 
-    def list_floats(self, operation: Operation) -> list[int]:
-        """Return the floating-point inputs of an operation that are no numbers of the code."""
-        return [x for x in self.list_tensors(operation) if "float" in self._trace["tensors"][x]["dtype"]]
+    def list_floats(self, operation: Operation, is_nonzero: bool = False) -> list[int]:
+        """Return the floating-point inputs of an operation that are no numbers of the code.
+
+        Args:
+            operation: The operation.
+            is_nonzero: Whether to leave out tensors of zeros.
+        """
+        floats = [x for x in self.list_tensors(operation) if "float" in self._trace["tensors"][x]["dtype"]]
+        return [x for x in floats if not is_nonzero or self._trace["tensors"][x]["norm"] != 0]
+
+    def list_indices(self, operation: Operation) -> list[int]:
+        """Return the inputs of an operation that are integers, but no numbers of the code."""
+        return [x for x in self.list_tensors(operation) if "int" in self._trace["tensors"][x]["dtype"]]
 
     @cached_property
     def received(self) -> set[int]:
@@ -193,9 +224,14 @@ class SectionSide:
             if name.startswith("layer/") and name.endswith("/output")
         }
 
-    def count_elements(self, operation: Operation) -> list[int]:
-        """Return the number of elements of each result of an operation."""
-        return [math.prod(self._trace["tensors"][output]["shape"]) for output in operation["outputs"]]
+    def count_elements(self, tensors: Sequence[int]) -> list[int]:
+        """Return the number of elements of each of several tensors."""
+        return [math.prod(self._trace["tensors"][tensor]["shape"]) for tensor in tensors]
+
+    def count_averaged(self, operation: Operation) -> int:
+        """Return the number of elements that a mean has in its input for each element of its result."""
+        received, returned = self.count_elements([operation["inputs"][0], operation["outputs"][0]])
+        return received // max(returned, 1)
 
     def describe_broadcast(self, operation: Operation) -> str:
         """Return the shapes of inputs that an operation broadcasts to a larger result; empty if there are none."""

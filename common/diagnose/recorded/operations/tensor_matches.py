@@ -30,6 +30,11 @@ class TensorMatches:
         """Check whether tensor `a` of A and tensor `b` of B have the same numbers."""
         return bool(self._compare(self._a[[a]], self._b[b])[0])
 
+    def are_multiples(self, a: int, b: int, factor: float) -> bool:
+        """Check whether tensor `b` of B has the numbers of tensor `a` of A times a factor greater than 0."""
+        factors = np.array([1.0, *[factor] * 4])
+        return bool(self._compare(self._a[[a]] * factors, self._b[b])[0])
+
     @cached_property
     def matched(self) -> tuple[frozenset[int], frozenset[int]]:
         """The numbers of A's tensors that have a counterpart in B, and of B's tensors that have one in A."""

@@ -10,7 +10,10 @@ class Tensor(np.ndarray):
 
 
 def to_tensor(values: object) -> Tensor:
-    return np.array(values, np.float64).view(Tensor)
+    """Return an array of float64, or of integers if it has axes and integers."""
+    array = np.array(values)
+    is_integer = array.ndim > 0 and array.dtype.kind == "i"
+    return (array if is_integer else array.astype(np.float64)).view(Tensor)
 
 
 def measure(tensor: Tensor) -> TensorStatistics:

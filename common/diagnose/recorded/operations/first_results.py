@@ -1,0 +1,100 @@
+"""First operations of two scripts that return other numbers for a reason that their tensors show.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A `side` is the part of a script
+that leads from tensors with an equal one in the other script to a tensor that differs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+
+from common.diagnose.recorded.operations.operation_names import INDEXED, normalize_name
+from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.recording.operation_format import Operation
+
+MOST_COMPARED = 64  # operations of a side that are compared with each operation of the other side
+
+
+@dataclass(frozen=True)
+class AveragedResult:
+    """Tensors that differ by the number of elements of which only one script computes the mean.
+
+    Attributes:
+        a: The operations of A that compute its tensor from tensors with an equal one in B.
+        b: The same for B.
+        side: The side that computes the mean: 0 or 1.
+        count: The number of elements of each mean.
+    """
+
+    a: Sequence[Operation]
+    b: Sequence[Operation]
+    side: int
+    count: int
+
+
+def find_other_indices(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:
+    """Return operations of the same name that receive equal numbers and as many, but other, indices; None without any.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    firsts = [[x for x in side.first_operations if normalize_name(x) in INDEXED][:MOST_COMPARED] for side in (a, b)]
+    for of_a, of_b in product(*firsts):
+        numbers_a, numbers_b = a.list_floats(of_a, is_nonzero=True), b.list_floats(of_b, is_nonzero=True)
+        indices_a, indices_b = a.list_indices(of_a), b.list_indices(of_b)
+        if (
+            normalize_name(of_a) == normalize_name(of_b)
+            and (len(numbers_a), len(indices_a)) == (len(numbers_b), len(indices_b)) == (1, 1)
+            and matches.are_equal(numbers_a[0], numbers_b[0])
+            and a.count_elements(indices_a) == b.count_elements(indices_b)
+            and a.has_statistics([*indices_a, *of_a["outputs"]])
+            and b.has_statistics([*indices_b, *of_b["outputs"]])
+            and not matches.are_equal(indices_a[0], indices_b[0])
+        ):
+            return of_a, of_b
+    return None
+
+
+def find_averaged(a: SectionSide, b: SectionSide, matches: TensorMatches) -> AveragedResult | None:
+    """Return the first tensors that differ by the number of elements of which only one script computes the mean.
+
+    A single number is a multiple of any other one, so that only larger tensors are compared.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    for side, (mean, other) in enumerate(((a, b), (b, a))):
+        averages = [x for x in mean.operations if normalize_name(x) == "mean" and mean.count_averaged(x) > 1]
+        for average, operation in product(averages[:MOST_COMPARED], other.operations[:MOST_COMPARED]):
+            result, count = average["outputs"][0], mean.count_averaged(average)
+            of_a, of_b = (result, operation["outputs"][0]) if side == 0 else (operation["outputs"][0], result)
+            is_several = mean.count_elements([result]) != [1]
+            if is_several and matches.are_multiples(of_a, of_b, count if side == 0 else 1 / count):
+                return AveragedResult(a.list_leading_to(of_a), b.list_leading_to(of_b), side, count)
+    return None
+
+
+def find_other_partners(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:
+    """Return the first operations that combine a tensor with another one on each side; None if there are none.
+
+    Both sides must combine the same tensors, two at a time: not one before the other as in (x * y) * z.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    pairs_a, pairs_b = a.find_pairs(), b.find_pairs()
+    tensors_a, tensors_b = ({*chain(*pairs)} for pairs in (pairs_a, pairs_b))
+    counterparts = {x: [y for y in tensors_a if matches.are_equal(y, x)] for x in tensors_b}
+    if len(tensors_a) != len(tensors_b) or any(len(equal) != 1 for equal in counterparts.values()):
+        return None
+    in_a = {frozenset(counterparts[x][0] for x in pair): operation for pair, operation in pairs_b.items()}
+    other_b = next((operation for pair, operation in in_a.items() if pair not in pairs_a), None)
+    other_a = next((operation for pair, operation in pairs_a.items() if pair not in in_a), None)
+    return None if other_a is None or other_b is None else (other_a, other_b)

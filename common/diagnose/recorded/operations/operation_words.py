@@ -1,0 +1,61 @@
+"""Words for operations and the lines of a script that call them."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from common.diagnose.recorded.operations.operation_names import is_selection
+from common.diagnose.recorded.operations.section_side import SectionSide
+from common.errors import escape_control_characters, one_line
+from common.recording.operation_format import Operation
+
+MOST_OPERATIONS = 4  # of a script, in a sentence
+MOST_CHARACTERS = 80  # of the arguments of an operation
+MOST_CHARACTERS_OF_TEXT = 160
+
+
+def describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
+    """Return words for operations, with the lines of the script that call them."""
+    parts = []
+    for place, group in groupby(operations[:MOST_OPERATIONS], key=lambda x: (x["file"], x["line"], x["code"])):
+        of_line = [*group]
+        described = ", ".join(_describe(side, operation) for operation in of_line)
+        parts.append(described + _describe_place(*place, of_line[0]))
+    remaining = len(operations) - MOST_OPERATIONS
+    return "; ".join([*parts, *([f"and {remaining} more"] if remaining > 0 else [])])
+
+
+def locate(operation: Operation) -> str:
+    """Return file and line of an operation, after the elements that it selects if it does."""
+    place = f"{shorten(operation['file'])}:{operation['line']}"
+    return f"{_write_selection(operation)} in {place}" if is_selection(operation) else place
+
+
+def _write_selection(operation: Operation) -> str:
+    """Return an operation that selects elements in the notation that the frameworks share, such as `x[:, -1]`."""
+    return shorten(f"x{operation['arguments']['index']}")
+
+
+def _describe(side: SectionSide, operation: Operation) -> str:
+    if is_selection(operation):
+        return _write_selection(operation)
+    # The framework passes private ones, such as _stacklevel, to itself
+    arguments = [
+        str(value) if name.isdigit() else f"{name}={value}"
+        for name, value in operation["arguments"].items()
+        if value is not None and not name.startswith("_")
+    ]
+    text = ", ".join([*arguments, *(f"{number:.6g}" for number in side.list_numbers(operation))])
+    layer = side.find_layer(operation)
+    words = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+    return shorten(f"{operation['name']}{f'({words})' if words else ''}{f' {layer}' if layer else ''}")
+
+
+def _describe_place(file: str, line: int, code: str, operation: Operation) -> str:
+    if file:
+        return f" in {shorten(file)}:{line} `{shorten(code)}`"
+    return f" in layer {shorten(operation['layer'])}" if operation["layer"] else ""
+
+
+def shorten(text: str) -> str:
+    """Return a text of a record, which may come from somebody else, as a part of one line."""
+    return escape_control_characters(one_line(text))[:MOST_CHARACTERS_OF_TEXT]

@@ -1,0 +1,142 @@
+"""Tests of the reasons that the tensors of first operations show."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from common.diagnose.findings import Explanation
+from common.diagnose.recorded.operations.explanation import LOSS, explain_operations
+from common.recording.operation_format import OperationTrace
+from tests.unit.common.diagnose.recorded.operations.test_explanation import make_pair
+from tests.unit.common.diagnose.recorded.operations.traces import Script
+from tests.unit.common.recording.tensors import Tensor, to_tensor
+
+STREAM = np.random.default_rng(3)
+SCORES = STREAM.normal(size=12)
+EDGES = STREAM.integers(0, 5, size=(2, 12))  # the targets and the sources
+VIEWS = STREAM.normal(size=(4, 6, 3))
+FUNCTIONS = {"mul": np.multiply, "add": np.add}
+LOG_PROBABILITIES, ACTIONS = STREAM.normal(size=(6, 3)), STREAM.integers(0, 3, size=6)
+
+
+def _explain(a: OperationTrace, b: OperationTrace) -> Explanation:
+    explanation = explain_operations(make_pair(a, b), "loss", LOSS, LOSS)
+    assert explanation is not None
+    return explanation
+
+
+def _sum_squares(script: Script, x: Tensor) -> OperationTrace:
+    return script.finish(script.call("sum", np.sum, script.call("square", np.square, x)))
+
+
+def _sum_edges(end: int, is_added_to_zeros: bool, scale: float = 1) -> OperationTrace:
+    """Return the operations of sums of scores over the edges of a graph, in the manner of PyTorch or TensorFlow."""
+    script = Script(scores=SCORES * scale)
+    scores = script.inputs["scores"]
+    index = [script.name(f"batch/0/label/{x}", to_tensor(EDGES[x])) for x in range(2)][end]
+
+    def sum_edges(scores: Tensor, index: Tensor) -> np.ndarray:
+        return np.bincount(np.asarray(index), np.asarray(scores), 5)
+
+    if is_added_to_zeros:
+        zeros = script.call("zeros", lambda: np.zeros(5))
+        sums = script.call("index_add", lambda _, index, x: sum_edges(x, index), zeros, index, scores)
+    else:
+        sums = script.call("UnsortedSegmentSum", sum_edges, scores, index)
+    return _sum_squares(script, sums)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_sums_over_other_indices_are_named(is_reversed: bool) -> None:
+    traces = _sum_edges(0, is_added_to_zeros=False), _sum_edges(1, is_added_to_zeros=True)
+    explanation = _explain(*(traces[::-1] if is_reversed else traces))
+    assert (explanation.cause, explanation.confirmed) == ("operation", True)
+    assert explanation.sentence.startswith("loss: for the same numbers and other indices, A computes ")
+    assert "UnsortedSegmentSum" in explanation.sentence
+    assert "index_add" in explanation.sentence
+    assert "square" not in explanation.sentence
+
+
+def test_sums_of_other_numbers_are_not_blamed_on_the_indices() -> None:
+    a = _sum_edges(0, is_added_to_zeros=False)
+    assert "indices" not in _explain(a, _sum_edges(0, is_added_to_zeros=True, scale=2)).sentence
+
+
+def _average_actions(is_selected: bool) -> OperationTrace:
+    """Return the operations of a loss of the probabilities of actions, selected or multiplied by zeros and ones."""
+    script = Script(x=LOG_PROBABILITIES, actions=ACTIONS)
+    x, actions = script.inputs.values()
+    if is_selected:
+        chosen = script.call("gather", lambda x, i: np.asarray(x)[np.arange(6), np.asarray(i)], x, actions)
+    else:
+        marks = script.call("OneHot", lambda i: np.eye(3)[np.asarray(i)], actions)
+        product = script.call("Mul", np.multiply, marks, x)
+        chosen = script.call("Mean", partial(np.mean, axis=1), product)
+    return _sum_squares(script, script.call("exp", np.exp, chosen))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_mean_in_place_of_a_selection_is_named(is_reversed: bool) -> None:
+    traces = _average_actions(is_selected=True), _average_actions(is_selected=False)
+    explanation = _explain(*(traces[::-1] if is_reversed else traces))
+    name = "A" if is_reversed else "B"
+    assert explanation.sentence.endswith(f": only {name} divides by 3, the number of elements of its mean")
+    assert "exp" not in explanation.sentence
+
+
+def test_mean_that_both_compute_is_not_named() -> None:
+    """Only B squares what the exponentials of the means are."""
+    script = Script(x=LOG_PROBABILITIES, actions=ACTIONS)
+    means = script.call("mean", partial(np.mean, axis=1), script.inputs["x"])
+    a = script.finish(script.call("sum", np.sum, script.call("exp", np.exp, means)))
+    script = Script(x=LOG_PROBABILITIES, actions=ACTIONS)
+    means = script.call("mean", partial(np.mean, axis=1), script.inputs["x"])
+    assert "divides" not in _explain(a, _sum_squares(script, script.call("exp", np.exp, means))).sentence
+
+
+def _compare_views(pairs: tuple[str, str], name: str) -> OperationTrace:
+    """Return the operations of a loss that compares two pairs of views, by one function or by products or sums."""
+    script = Script(p1=VIEWS[0], p2=VIEWS[1], z1=VIEWS[2], z2=VIEWS[3])
+    terms = []
+    for pair in pairs:
+        views = [script.inputs[view] for view in pair.split()]
+        if name == "compare":
+            compared = script.call("compare", lambda x, y: np.tanh(x) * np.tanh(y), *views)
+        else:
+            compared = script.call(name, FUNCTIONS[name], *(script.call("tanh", np.tanh, view) for view in views))
+        terms.append(script.call("exp", np.exp, compared))
+    return script.finish(script.call("mean", np.mean, script.call("add", np.add, *terms)))
+
+
+def test_other_pairs_of_tensors_are_named() -> None:
+    explanation = _explain(_compare_views(("p1 z2", "p2 z1"), "compare"), _compare_views(("p1 z1", "p2 z2"), "mul"))
+    assert not explanation.confirmed
+    prefix, _, rest = explanation.sentence.partition("A computes compare in ")
+    assert prefix == "loss: the same tensors are combined in other pairs: "
+    assert ", and B mul in " in rest
+
+
+def test_equal_pairs_and_parts_of_one_sum_are_not_named() -> None:
+    """B's pairs are A's in another order, or other parts of one sum."""
+    explanation = _explain(_compare_views(("p1 z2", "p2 z1"), "mul"), _compare_views(("z1 p2", "z2 p1"), "add"))
+    assert "other pairs" not in explanation.sentence
+    explanation = _explain(_compare_views(("p1 z2", "p2 z1"), "add"), _compare_views(("p1 z1", "p2 z2"), "add"))
+    assert "other pairs" not in explanation.sentence
+
+
+def test_second_softmax_is_named() -> None:
+    """PyTorch's distributions subtract the logarithm of the sum of the exponentials."""
+    a = Script(x=LOG_PROBABILITIES)
+    logs = a.call("LogSoftmax", lambda x: x - _sum_exponentials(x), a.inputs["x"])
+    b = Script(x=LOG_PROBABILITIES)
+    powers = b.call("softmax", lambda x: np.exp(x - _sum_exponentials(x)), b.inputs["x"])
+    normalized = b.call("sub", np.subtract, powers, b.call("logsumexp", _sum_exponentials, powers))
+    explanation = _explain(_sum_squares(a, logs), _sum_squares(b, normalized))
+    assert (explanation.cause, explanation.confirmed) == ("added_operation", True)
+    assert explanation.sentence.startswith("loss: B also computes softmax in ")
+    assert "logsumexp" not in explanation.sentence
+
+
+def _sum_exponentials(x: Tensor) -> np.ndarray:
+    return np.log(np.exp(np.asarray(x)).sum(axis=1, keepdims=True))
