@@ -49,6 +49,13 @@ def test_the_files(diagnosis: Diagnosis, tmp_path: Path) -> None:
     assert text.count("<svg") == 1 and "largest difference, at [1, 1]" in text, "values of the one tensor that has some"
 
 
+def test_the_page_marks_code(tmp_path: Path) -> None:
+    stage = Stage("loss", [TensorCheck("loss", 1.0)])
+    stage.add_cause("operation", "b", "loss", "B computes mean in <b>.py:3 `x < y`")
+    page, _ = write_report(Diagnosis(TITLES, [stage]), tmp_path)
+    assert page.read_text().count("B computes mean in &lt;b&gt;.py:3 <code>x &lt; y</code>") == 2  # headline and cause
+
+
 def test_the_terminal(diagnosis: Diagnosis, capsys: pytest.CaptureFixture[str]) -> None:
     print_diagnosis(diagnosis)
     first, cause, remedy, *_ = capsys.readouterr().out.splitlines()
