@@ -4,36 +4,23 @@ A script follows a record if it trains on the recorded examples instead of its o
 nested. A leaf is an array in it, with the shape and the type that the script expects.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import product
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from common.diagnose.recorded.example_order import convert_to_layout
-from common.diagnose.recorded.followed_arrays import LATER_CALL, FollowedArrays
+from common.diagnose.recorded.followed_arrays import FollowedArrays
+from common.diagnose.recorded.leaf_matches import LeafMatcher, describe_array
 from common.diagnose.recorded.losses.class_weights import ClassWeights, find_class_weights
 from common.diagnose.recorded.matched_arrays import (
-    are_copies,
-    has_equal_shape,
-    has_like_shape,
-    has_same_shape,
-    is_continuous,
-    match_by_values,
-    match_in_order,
     unflatten,
 )
-from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import TimeSizes, infer_follower_sizes, put_examples_first, put_time_first
 from common.errors import UserError
-from common.recording.record_format import OPERAND
 
 Arrays = dict[str, np.ndarray]
-# Names of the same input in transformers and KerasHub
-SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
-MADE = " (constant: made by the script)"
-LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scripts, PyTorch and Keras
 
 
 class FollowedBatches:
@@ -42,7 +29,6 @@ class FollowedBatches:
     A process takes its share of each micro-batch, so that all processes together take the examples of the step once.
 
     Attributes:
-        notes: Sentences about arrays of the script's batches that are not replaced, or not in the script's order.
         may_have_time_first: Whether a layer of the script's model takes time-first arrays.
     """
 
@@ -52,9 +38,14 @@ class FollowedBatches:
         self._steps = list(side.record.steps)
         self._updates = 0  # number of updates of the script
         self._position = 0  # index of the next example within the step
-        self.notes: list[str] = []
+        self._matcher = LeafMatcher(side, self._arrays)
         self.may_have_time_first = False
         self._time_sizes: TimeSizes | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """Return sentences about arrays of the script's batches that are not replaced, or not in their order."""
+        return self._matcher.notes
 
     def end_step(self) -> None:
         """Count an update of the script. The script needs no more examples of this step of the record."""
@@ -66,7 +57,7 @@ class FollowedBatches:
         if not (self._steps and self._steps[0] in finished):
             return
         if self._position:
-            self._add_note(
+            self._matcher.add_note(
                 f"batches: the script updates after {self._position} examples in step {self._steps[0]}, and the "
                 "followed script after more, or in several backward passes; the rest of its examples is left out"
             )
@@ -110,7 +101,7 @@ class FollowedBatches:
         # Otherwise the record has an array for each of these leaves, and labels may follow from an input as weights do
         has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
         weights = find_class_weights(examples) if has_further else {}
-        names = self._match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
+        names = self._matcher.match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
         filled = {leaf: self._convert(leaf, name, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
         filled |= {leaf: self._weigh(leaf, rule, filled) for leaf, rule in weights.items()}
         filled = {
@@ -153,103 +144,10 @@ class FollowedBatches:
         if sizes is not None and self._time_sizes is None and sizes[1] not in counts:
             name = next(name for name, leaf in leaves.items() if leaf.shape[:2] == sizes)
             raise UserError(
-                f"{_describe(name, leaves[name])} of the script's batch may be time-first or batch-first; use "
+                f"{describe_array(name, leaves[name])} of the script's batch may be time-first or batch-first; use "
                 f"batches of {max(counts)} examples, or {sizes[0]} time steps"
             )
         return sizes
-
-    def _match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
-        """Return the name of the recorded array for each leaf: by the same key, otherwise by shape, type and values."""
-        matches: dict[str, str] = {}
-        for are_same in (_have_equal_keys, _are_synonyms):
-            for leaf in leaves:
-                same = [name for name in arrays if name not in matches.values() and are_same(leaf, name)]
-                if leaf not in matches and same:
-                    matches[leaf] = same[0]
-        named = {*matches.values()}
-        # From the strictest to the loosest, and the weights of examples after the labels
-        labels = {name: array for name, array in arrays.items() if name != f"label {SAMPLE_WEIGHTS}"}
-        for candidates, fits in product((labels, arrays), (has_same_shape, has_equal_shape, has_like_shape)):
-            unused = {name: array for name, array in candidates.items() if name not in matches.values()}
-            unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
-            may_replace = self._exclude_constants(fits)
-            best, in_order = (match(unmatched, unused, may_replace) for match in (match_by_values, match_in_order))
-            moved = [f"{leaf} gets {name}" for leaf, name in best.items() if in_order.get(leaf) != name]
-            if moved:
-                self._add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check that")
-            matches |= best
-        if later := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(LATER_CALL)]:
-            self._add_note(
-                f"batches: the followed script calls its model several times: {', '.join(later)}; check that"
-            )
-        if operands := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(f"label {OPERAND}")]:
-            self._add_note(
-                f"batches: the followed script computes its loss itself: {', '.join(operands)}, with which it combines "
-                "the outputs of its model; check that these are the labels"
-            )
-        for leaf, array in leaves.items():
-            if leaf not in matches:
-                self._report_unmatched(leaf, array, arrays, matches, named)
-        return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
-
-    def _report_unmatched(
-        self, leaf: str, array: np.ndarray, arrays: Arrays, matches: Mapping[str, str], named: Collection[str]
-    ) -> None:
-        """Note that a leaf keeps its values, if the record has no array left for it. Otherwise raise UserError.
-
-        Args:
-            leaf: The name of the leaf.
-            array: The script's own array.
-            arrays: The recorded arrays by name.
-            matches: The name of the recorded array by the name of the leaf that it replaces.
-            named: Names of recorded arrays that have the key of the array that they replace, so that they fit no other.
-        """
-        directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
-        # A script computes the labels of real and fake images itself, and the inputs of later calls with another model
-        own_arrays = [
-            name
-            for name, known in arrays.items()
-            if name.startswith(LATER_CALL) or (is_continuous(array) and self._arrays.is_made(known))
-        ]
-        are_used = all(name in own_arrays or any(are_copies(x, known) for x in used) for name, known in arrays.items())
-        may_be_label = array.ndim == 1 or array.dtype.kind != "f" or _get_key(leaf) in LABEL_NAMES
-        excluded = {*named, *(name for name in own_arrays if not name.startswith(LATER_CALL))}
-        is_known = any(name.startswith("label ") or (name in own_arrays and not may_be_label) for name in arrays)
-        is_known |= self._has_no_labels()
-        if (
-            is_known
-            and are_used
-            and not any(has_like_shape(known, array) for name, known in arrays.items() if name not in excluded)
-        ):
-            listed = ", ".join(name + (MADE if self._arrays.is_made(known) else "") for name, known in arrays.items())
-            sentence = (
-                f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
-                f"only {listed}"
-            )
-            self._add_note(sentence)
-            return
-        recorded = ", ".join(_describe(name, arrays[name]) for name in arrays)
-        raise UserError(
-            f"{directory}: has nothing for {_describe(leaf, array)} of the script's batch, "
-            f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
-        )
-
-    def _has_no_labels(self) -> bool:
-        """Check whether the operations of the followed script show that its loss needs nothing but outputs."""
-        trace = self._side.record.ranks[0].operations
-        if trace is None or not trace["complete"] or trace["loss"] is None:
-            return False
-        count = self._arrays.count_rows(self._side.record.steps[0])[0]
-        return not SectionSide(trace, trace["loss"], ()).may_receive_labels(count)
-
-    def _exclude_constants(self, fits: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[..., bool]:
-        """Return a check by which labels that the followed script made replace no continuous values."""
-        return lambda array, template: (
-            fits(array, template) and not (self._arrays.is_made(array) and is_continuous(template))
-        )
-
-    def _add_note(self, sentence: str) -> None:
-        self.notes += [] if sentence in self.notes else [sentence]
 
     def _weigh(self, leaf: str, rule: ClassWeights, filled: Arrays) -> np.ndarray:
         """Return the weights that the script gives to the recorded labels by their classes."""
@@ -272,29 +170,7 @@ class FollowedBatches:
         if is_part or not is_lossless or (template.dtype.kind != "f" and not np.array_equal(cast, converted)):
             raise UserError(
                 f"{self._side.record.directory}: its values {array.dtype}{list(array.shape)} do not fit "
-                f"{_describe(leaf, template)} of the script's batch; prepare the batches before the loop, so that the "
-                "loop gets what the model and the loss receive"
+                f"{describe_array(leaf, template)} of the script's batch; prepare the batches before the loop, so that "
+                "the loop gets what the model and the loss receive"
             )
         return cast
-
-
-def _get_key(name: str) -> str:
-    """Return the last key of the name of an array."""
-    return name.rpartition(".")[2].rpartition(" ")[2]
-
-
-def _have_equal_keys(leaf: str, name: str) -> bool:
-    """Check whether an array of the script's batch and a recorded one have the same last key, which is no position."""
-    return _get_key(leaf) == _get_key(name) and not _get_key(leaf).isdecimal()
-
-
-def _are_synonyms(leaf: str, name: str) -> bool:
-    """Check whether the last keys of an array of the script's batch and of a recorded one are synonyms."""
-    keys = _get_key(leaf), _get_key(name)
-    if name.startswith("label "):
-        return all(key in LABEL_NAMES for key in keys)
-    return keys[0] in {*SAME_INPUTS, *SAME_INPUTS.values()} and len({SAME_INPUTS.get(key, key) for key in keys}) == 1
-
-
-def _describe(name: str, array: np.ndarray) -> str:
-    return f"{name} {array.dtype}{list(array.shape)}"

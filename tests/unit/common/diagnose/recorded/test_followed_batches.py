@@ -292,7 +292,7 @@ def test_an_array_that_no_loss_needs_keeps_its_values(
 ) -> None:
     """A loader also yields classes, and the operations of the followed script show that its loss needs none."""
     batches = write_record(tmp_path, {"0": IMAGES}, {})
-    monkeypatch.setattr(batches, "_has_no_labels", lambda: has_no_labels)
+    monkeypatch.setattr(batches._matcher, "_has_no_labels", lambda: has_no_labels)
     batch: dict[str, np.ndarray] = {"0": IMAGES.transpose(0, 3, 1, 2), "1": LABELS}
     if not has_no_labels:
         with pytest.raises(UserError, match=r"has nothing for 1 int64\[12\] of the script's batch"):
