@@ -13,6 +13,10 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
                              nested keys and positions, joined by dots
     batch/M/label/NAME       what the loss received besides the model's outputs; operand_0, operand_1 and so on are
                              what a script combines with the outputs if it computes the loss without a loss function
+    batch/M/other/NAME       what the script's batch has besides them, such as the weights of examples by which the
+                             script multiplies the losses. NAME is the path of nested keys and positions. Absent if the
+                             recorder does not see the batch: it sees batches of torch.utils.data.DataLoader, of Keras's
+                             fit, and among the arguments of a tf.function
     batch/M/output/NAME      what the model returned
     batch/M/call/K/...       input/NAME and output/NAME of a later call, if the script calls the model several times in
                              a micro-batch. K is the number of the call, from 1; call 0 has no such prefix

@@ -148,6 +148,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
             batches = OneBatch(iterator, batch, strategy)
             recorder.follow(lambda: original(batches.iterator), [batches.iterator])
             rehearsed = recorder.guard(_rehearse, recorder, original, OneBatch(iterator, batch, strategy))
+            recorder.guard(recorder.add_batch, batch)
             replacement = OneBatch(iterator, batch, strategy)
             logs = recorder.run_unobserved(original, replacement.iterator)
             recorder.guard(recorder.compare_results, rehearsed, logs)

@@ -80,10 +80,8 @@ class Recorder:
         """
         check_arguments(model, optimizer, steps)
         self.follower = follow_record(follow, map, directory)
-        rank, world_size = find_rank()
-        self.writer = RecordWriter(
-            str(directory), "tensorflow", describe_environment(model), rank, world_size, max_bytes
-        )
+        environment = describe_environment(model)
+        self.writer = RecordWriter(str(directory), "tensorflow", environment, *find_rank(), max_bytes)
         self._model, self._optimizer, self._steps = model, optimizer, steps
         self._state = StateWriter(self.writer, model, optimizer)
         self._observer = StepObserver(
@@ -177,10 +175,14 @@ class Recorder:
             for recorder in recorders:
                 recorder.guard(recorder._resume)
 
+    def add_batch(self, batch: object) -> None:
+        """Record the arrays of the batch of a rehearsed step that neither the model nor the loss received."""
+        for recorder in self._list_active():
+            recorder.guard(recorder._observer.add_batch, batch)
+
     def compare_results(self, rehearsed: object, result: object) -> None:
         """Write a note if the rehearsed step returned other values than the real one."""
-        difference = compare_results(rehearsed, result)
-        if difference > get_tolerance(self.writer.facts["environment"]):
+        if (difference := compare_results(rehearsed, result)) > get_tolerance(self.writer.facts["environment"]):
             if self._observer.step is not None:
                 self._observer.step.is_exact = False
             self.writer.note(notes.DIFFERENT_RESULTS.format(self._get_number(), difference))
@@ -190,7 +192,7 @@ class Recorder:
         try:
             return function(*args) if self.is_recording else None
         except Exception as error:
-            reason = f"{error}".splitlines()[0] if f"{error}" else ""
+            reason = (f"{error}".splitlines() or [""])[0]
             sentence = notes.FAILED.format(self._get_number(), type(error).__name__, reason)
             self.writer.note(sentence)
             warnings.warn(sentence, RuntimeWarning, stacklevel=3)
@@ -244,8 +246,7 @@ class Recorder:
                 self.is_compiled_by_xla = bool(getattr(function, "_jit_compile", False))
                 self._follow_all(lambda: original(function, *args, **kwargs))
                 rehearsed = self.guard(self.rehearse, lambda: original(function, *args, **kwargs))
-                for recorder in recorders:
-                    recorder.guard(recorder._observer.add_labels, args, kwargs)
+                self.add_batch(dict([*zip(map(str, range(len(args))), args), *kwargs.items()]))  # noqa: B905
                 result = self.run_unobserved(original, function, *args, **kwargs)
                 for recorder in recorders:
                     recorder.guard(recorder.compare_results, rehearsed, result)
@@ -291,8 +292,7 @@ class Recorder:
         """End the record, and leave nothing of it in the script."""
         self.is_recording = False
         self._draws = CompiledDraws()
-        self._patches.restore()
-        self._observer.stop()
+        self._leave()
         self._observer.end_step()
         atexit.unregister(self.close)
         for sentence in self.follower.notes if self.follower is not None else ():

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import tensorflow as tf
 
 from common.recording.gradient_changes import GradientChanges
+from common.recording.other_arrays import list_others
 from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
+from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record.gradients import Gradients
 from tf_impl.record.layer_observer import LayerObserver
-from tf_impl.record.tensors import Arrays, to_array
+from tf_impl.record.tensors import Arrays, Copies, is_storable, to_array, view_array
 
 
 @dataclass(eq=False)
@@ -75,6 +77,7 @@ class MicroBatch:
         calls: The forward passes. Those on which the loss does not depend are left out once it is differentiated.
         loss_calls: The calls of losses. Calls on which the loss does not depend are left out once it is differentiated.
         labels: What the losses received besides the model's outputs.
+        others: The arrays of the script's batch that neither the model nor the losses received.
         layers: What the layers received and returned in the first forward pass, by the names of a record.
         loss: The loss, without the factor of a loss scale; None until it is differentiated.
         gradients: The gradients that GradientTape returned, without the factor of a loss scale.
@@ -83,6 +86,7 @@ class MicroBatch:
     calls: list[ModelCall] = field(default_factory=list)
     loss_calls: list[LossCall] = field(default_factory=list)
     labels: Arrays = field(default_factory=dict)
+    others: Arrays = field(default_factory=dict)
     layers: Arrays = field(default_factory=dict)
     loss: float | None = None
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
@@ -104,8 +108,8 @@ class MicroBatch:
             loss_call.results.clear()
 
     def name_arrays(self, number: int) -> Arrays:
-        """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
-        kinds = {f"batch/{number}/label": self.labels}
+        """Return the batch and the outputs by their names in a record. number: index of the micro-batch."""
+        kinds = {f"batch/{number}/label": self.labels, f"batch/{number}/other": self.others}
         for index, call in enumerate(self.calls):
             prefix = name_call(number, index)
             kinds.update({f"{prefix}/input": call.inputs, f"{prefix}/output": call.outputs})
@@ -182,12 +186,30 @@ class Step:
             self.unclipped[replica] = unclipped
         self.updates += replica == 0
 
-    def add_labels(self, copy_labels: Callable[[], Arrays]) -> bool:
-        """Take labels if no loss of the only micro-batch showed any. Return whether it took them."""
-        if len(self.micro_batches) != 1 or self.micro_batches[0].labels:
-            return False
-        self.micro_batches[0].labels = copy_labels()
-        return True
+    def add_others(self, batch: Mapping[str, tf.Tensor]) -> list[str]:
+        """Take the arrays of the batch that neither the model nor the losses received, if there is one micro-batch.
+
+        They are its labels if no loss showed any.
+
+        Args:
+            batch: The tensors of the batch by name.
+
+        Returns:
+            The names of the labels.
+        """
+        if len(self.micro_batches) != 1:
+            return []
+        micro_batch = self.micro_batches[0]
+        tensors = {name: tensor for name, tensor in batch.items() if is_storable(tensor)}
+        leaves = {name: view_array(tensor) for name, tensor in tensors.items()}
+        inputs = [array for call in micro_batch.calls for array in call.inputs.values()]
+        names = list_others(leaves, [*inputs, *micro_batch.labels.values()])
+        others = Copies(MIN_COPIED_BYTES).copy({name: tensors[name] for name in names})
+        if micro_batch.labels:
+            micro_batch.others = others
+            return []
+        micro_batch.labels = others
+        return [*others]
 
     @property
     def micro_batches(self) -> list[MicroBatch]:

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from common.recording.record_format import LossFacts
-from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record.environment import find_replica
 from tf_impl.record.implied_gradients import ImpliedGradients
 from tf_impl.record.layer_observer import LayerObserver
@@ -101,13 +100,11 @@ class StepObserver:
         self._copies.forget()
         self.omitted.update({name: x for name, x in self._copies.omitted.items() if not name.startswith("layer/")})
 
-    def add_labels(self, args: tuple, kwargs: dict) -> None:
-        """Record as labels, if no loss showed any, the arguments of a tf.function that the model did not receive."""
+    def add_batch(self, batch: object) -> None:
+        """Record the arrays of the script's batch that neither its model nor its losses received."""
         assert self.step is not None
-        named = name_tensors({f"{key}": value for key, value in [*enumerate(args), *kwargs.items()]})
-        labels = {name: tensor for name, tensor in named.items() if all(tensor is not x for x in self._tensors)}
-        if self.step.add_labels(lambda: Copies(MIN_COPIED_BYTES).copy(labels)):
-            self.operations.name_other_labels(labels)
+        tensors = name_tensors(batch)
+        self.operations.name_other_labels({name: tensors[name] for name in self.step.add_others(tensors)})
 
     def end_step(self) -> None:
         """Forget the arrays of a step that is written, or that the end of the record leaves out."""

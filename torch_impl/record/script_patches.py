@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from torch_impl.record.patches import (
     FUNCTIONS,
@@ -65,6 +66,7 @@ class ScriptPatches:
         for owner, names in ((torch.Tensor, OPERATIONS), (torch, FUNCTIONS)):
             for name in names:
                 self._patches.observe_operation(owner, name, None, guard(observer.on_operation))
+        observe(_BaseDataLoaderIter, "__next__", None, guard(observer.loaders.take))
         for kind in list_scheduler_classes():
             observe(kind, "step", guard(self._on_scheduler_step))
 

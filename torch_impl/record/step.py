@@ -93,6 +93,7 @@ class MicroBatch:
         loss: The loss.
         operands: What a script combines with the outputs if it computes the loss without a loss function.
         operations: The operations from the inputs of the model to the loss; None if they were not observed.
+        others: The arrays of the script's batch that neither the model nor the loss received.
     """
 
     calls: list[ModelCall]
@@ -100,10 +101,16 @@ class MicroBatch:
     loss: float | None
     operands: list[Operand]
     operations: OperationTrace | None
+    others: Arrays = field(default_factory=dict)
+
+    @property
+    def received(self) -> list[np.ndarray | Sample]:
+        """The arrays that the model and the loss received."""
+        return [*self._name_labels().values(), *(array for call in self.calls for array in call.inputs.values())]
 
     def name_arrays(self, number: int) -> Arrays:
-        """Return the inputs, labels and outputs by their names in a record. number: index of the micro-batch."""
-        kinds = {f"batch/{number}/label": self._name_labels()}
+        """Return the batch and the outputs by their names in a record. number: index of the micro-batch."""
+        kinds = {f"batch/{number}/label": self._name_labels(), f"batch/{number}/other": self.others}
         for index, call in enumerate(self.calls):
             prefix = name_call(number, index)
             kinds |= {f"{prefix}/input": call.inputs, f"{prefix}/output": call.outputs}

@@ -12,6 +12,7 @@ from common.recording.record_format import LayerFacts, LossFacts
 from torch_impl.record import notes
 from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.graph import find_functions, find_marks, list_marks, share_marks, split_used
+from torch_impl.record.loader_batches import LoaderBatches
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
 from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands, find_labels
@@ -29,6 +30,7 @@ class StepObserver:
         layers: The layers of the first micro-batch; None until its backward pass.
         scheduler: The scheduler of the optimizer, once it was seen.
         operations: The mode that observes the operations of the first micro-batch.
+        loaders: Keeps the batches of the script's loaders.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class StepObserver:
         self.loss: LossFacts | None = None
         self.layers: list[LayerFacts] | None = None
         self.scheduler: object = None
-        self.operations = calls.operations
+        self.operations, self.loaders = calls.operations, LoaderBatches()
         self._optimizer, self._note = optimizer, note
         self._calls, self._gradients = calls, gradients
         self._notes_of_pass: list[str] = []
@@ -121,6 +123,7 @@ class StepObserver:
         value = float(loss.detach()) if loss is not None else None
         batch = MicroBatch(calls, loss_calls, value, operands, operations)
         batch.name_operands()
+        batch.others = self.loaders.copy_others(batch.received, self._calls.copies)
         for operand in self.step.operands:
             operand.number = None  # the list of operations has ended
         self.step.micro_batches.append(batch)

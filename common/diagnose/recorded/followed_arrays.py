@@ -12,6 +12,7 @@ from common.errors import UserError, escape_control_characters, one_line
 
 Arrays = dict[str, np.ndarray]
 LATER_CALL = "input (call "  # the begin of the names of the inputs of later calls of the model
+OTHER = "other "  # the begin of the names of arrays that neither the model nor its loss function received
 
 
 class FollowedArrays:
@@ -30,25 +31,41 @@ class FollowedArrays:
         return id(array) in self._constant
 
     def _read(self, step: int) -> Arrays:
-        """Return the inputs and labels of a step as "input NAME" and "label NAME", with an example in each row.
+        """Return the inputs, labels and other arrays of a step, with an example in each row.
 
-        The inputs of later calls of the model follow as "input (call 2) NAME".
+        Their names are "input NAME", "input (call 2) NAME" for later calls of the model, "label NAME" and "other NAME".
         """
         inputs, *later = self._read_calls(step)
+        if joined := self._read_joined(step):
+            return joined
         arrays = {f"input {name}": array for name, array in inputs.items()}
         for number, call in enumerate(later, start=2):
             arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
         if not inputs:
             advice = "record it with a larger max_bytes=" if self._batches.has_abridged_inputs(step) else self._reason
             raise UserError(f"{self._directory}: has no whole inputs of step {step}; {advice}")
-        labels = {name: array for name, array in self._read_labels(step).items() if name not in inputs}
+        labels = {
+            name: array
+            for name, array in self._read_labels(step, "label").items()
+            if name.isdecimal() or name not in inputs
+        }
         # A model that reconstructs its input may flatten it for the loss
         copies = {name: next((x for x in arrays.values() if are_copies(x, array)), array)
                   for name, array in labels.items()}  # fmt: skip
         ends = np.cumsum(self.count_rows(step))[:-1]
         constant = [name for name, array in copies.items() if all(map(is_constant, np.split(array, ends)))]
         self._constant = {id(copies[name]) for name in constant}
-        return arrays | {f"label {name}": array for name, array in copies.items()}
+        arrays |= {f"label {name}": array for name, array in copies.items()}
+        return arrays | {f"{OTHER}{name}": array for name, array in self._read_labels(step, "other").items()}
+
+    def _read_joined(self, step: int) -> Arrays:
+        """Return the arrays of the batch if the script has joined several of them for its model, such as views."""
+        micro_batches, counts = self._batches.list_micro_batches(step), self.count_rows(step)
+        parts = [self._batches.read_call(step, *micro_batch, "other") for micro_batch in micro_batches]
+        shares = {len(array) / count for part, count in zip(parts, counts, strict=True) for array in part.values()}
+        if len(shares) != 1 or not 0 < (share := shares.pop()) < 1 or not (1 / share).is_integer():
+            return {}
+        return {f"{OTHER}{name}": join_examples([part[name] for part in parts]) for name in parts[0]}
 
     def count_rows(self, step: int) -> list[int]:
         """Return the number of examples of the first call of each micro-batch."""
@@ -71,16 +88,21 @@ class FollowedArrays:
             calls.append({name: array for name, array in arrays.items() if len(array) == count})
         return calls
 
-    def _read_labels(self, step: int) -> Arrays:
-        """Return the labels of a step, with an example in each row, even if the loss got all tokens in one axis."""
+    def _read_labels(self, step: int, kind: str) -> Arrays:
+        """Return labels of a step with an example in each row, even if the loss got all tokens in one axis.
+
+        Args:
+            step: The number of the step.
+            kind: "label", or "other" for the arrays that no loss function received.
+        """
         micro_batches, counts = self._batches.list_micro_batches(step), self.count_rows(step)
-        parts = [self._batches.read_call(step, *micro_batch, "label") for micro_batch in micro_batches]
+        parts = [self._batches.read_call(step, *micro_batch, kind) for micro_batch in micro_batches]
         calls = max(len(self._batches.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
         labels: Arrays = {}
         for name in parts[0] if parts else ():
             arrays = [part.get(name, np.empty(())) for part in parts]
             sizes = {len(array) / count if array.ndim else 0.0 for array, count in zip(arrays, counts, strict=True)}
-            if name in (CLASS_WEIGHTS, POSITIVE_WEIGHTS) or (calls > 1 and sizes == {calls}):
+            if (name in (CLASS_WEIGHTS, POSITIVE_WEIGHTS) and kind == "label") or (calls > 1 and sizes == {calls}):
                 continue  # labels of the rows of all calls are made by the script, as the numbers of pairs in SimCLR
             if len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
                 joined = join_examples(arrays)

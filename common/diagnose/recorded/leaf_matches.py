@@ -9,11 +9,12 @@ from itertools import product
 
 import numpy as np
 
-from common.diagnose.recorded.followed_arrays import LATER_CALL, FollowedArrays
+from common.diagnose.recorded.followed_arrays import LATER_CALL, OTHER, FollowedArrays
 from common.diagnose.recorded.matched_arrays import (
     are_copies,
     has_equal_shape,
     has_like_shape,
+    has_one_column,
     has_same_shape,
     is_continuous,
     match_by_values,
@@ -28,6 +29,7 @@ from common.recording.record_format import OPERAND
 Arrays = dict[str, np.ndarray]
 # Names of the same input in transformers and KerasHub
 SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+LABEL = "batch/0/label/"  # the begin of the names of labels among the operations
 MADE = " (constant: made by the script)"
 LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scripts, PyTorch and Keras
 
@@ -53,9 +55,19 @@ class LeafMatcher:
                 if leaf not in matches and same:
                     matches[leaf] = same[0]
         named = {*matches.values()}
-        # From the strictest to the loosest, and the weights of examples after the labels
-        labels = {name: array for name, array in arrays.items() if name != f"label {SAMPLE_WEIGHTS}"}
-        for candidates, fits in product((labels, arrays), (has_same_shape, has_equal_shape, has_like_shape)):
+        has_others = any(name.startswith(OTHER) for name in arrays)
+        computed = self._list_computed() if has_others else []
+        of_batch = {name: array for name, array in arrays.items() if name not in computed}
+        received = {name: array for name, array in of_batch.items() if not name.startswith(OTHER)}
+        others = {name: array for name, array in of_batch.items() if name.startswith(OTHER)}
+        labels = {name: array for name, array in received.items() if name != f"label {SAMPLE_WEIGHTS}"}
+        # The labels before the weights of examples, and each time from the strictest to the loosest
+        passes = [
+            *product([labels], [has_same_shape, has_equal_shape, has_one_column]),
+            *product([others], [has_same_shape, has_equal_shape]),
+            *product([labels, received, arrays], [has_same_shape, has_equal_shape, has_like_shape]),
+        ]
+        for candidates, fits in passes:
             unused = {name: array for name, array in candidates.items() if name not in matches.values()}
             unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
             may_replace = self._exclude_constants(fits)
@@ -64,6 +76,14 @@ class LeafMatcher:
             if moved:
                 self.add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check that")
             matches |= best
+        self._note_doubts(matches)
+        for leaf, array in leaves.items():
+            if leaf not in matches:
+                self._report_unmatched(leaf, array, received, [arrays[name] for name in matches.values()], named)
+        return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
+
+    def _note_doubts(self, matches: Mapping[str, str]) -> None:
+        """Note the leaves that get an array which the followed script does not surely use in the same place."""
         if later := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(LATER_CALL)]:
             self.add_note(f"batches: the followed script calls its model several times: {', '.join(later)}; check that")
         if operands := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(f"label {OPERAND}")]:
@@ -71,24 +91,25 @@ class LeafMatcher:
                 f"batches: the followed script computes its loss itself: {', '.join(operands)}, with which it combines "
                 "the outputs of its model; check that these are the labels"
             )
-        for leaf, array in leaves.items():
-            if leaf not in matches:
-                self._report_unmatched(leaf, array, arrays, matches, named)
-        return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
+        if others := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(OTHER)]:
+            self.add_note(
+                f"batches: {', '.join(others)}: arrays of the followed script's batch that neither its model nor its "
+                "loss function received; check that"
+            )
 
     def _report_unmatched(
-        self, leaf: str, array: np.ndarray, arrays: Arrays, matches: Mapping[str, str], named: Collection[str]
+        self, leaf: str, array: np.ndarray, arrays: Arrays, used: Collection[np.ndarray], named: Collection[str]
     ) -> None:
         """Note that a leaf keeps its values, if the record has no array left for it. Otherwise raise UserError.
 
         Args:
             leaf: The name of the leaf.
             array: The script's own array.
-            arrays: The recorded arrays by name.
-            matches: The name of the recorded array by the name of the leaf that it replaces.
+            arrays: The arrays that the followed script's model and loss function received, by name.
+            used: The recorded arrays that replace other leaves.
             named: Names of recorded arrays that have the key of the array that they replace, so that they fit no other.
         """
-        directory, used = self._side.record.directory, [arrays[name] for name in matches.values()]
+        directory = self._side.record.directory
         # A script computes the labels of real and fake images itself, and the inputs of later calls with another model
         own_arrays = [
             name
@@ -117,6 +138,17 @@ class LeafMatcher:
             f"{directory}: has nothing for {describe_array(leaf, array)} of the script's batch, "
             f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
         )
+
+    def _list_computed(self) -> list[str]:
+        """Return the labels that the followed script has computed from arrays of its batch, as its operations show."""
+        trace = self._side.record.ranks[0].operations
+        if trace is None:
+            return []
+        computed = {
+            output for operation in trace["operations"] if operation["inputs"] for output in operation["outputs"]
+        }
+        names = {name: number for name, number in trace["names"].items() if name.startswith(f"{LABEL}{OPERAND}")}
+        return [f"label {name.removeprefix(LABEL)}" for name, number in names.items() if number in computed]
 
     def _has_no_labels(self) -> bool:
         """Check whether the operations of the followed script show that its loss needs nothing but outputs."""

@@ -109,6 +109,12 @@ def has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
     )
 
 
+def has_one_column(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether recorded examples have one number each in a column, and the script's have numbers of their kind."""
+    is_column = array.ndim == 2 and array.shape[1] == 1 and template.ndim == 1
+    return is_column and (array.dtype.kind == "f") == (template.dtype.kind == "f")
+
+
 def has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples may replace the script's, though their type or sizes differ."""
     if not _may_be_classes(array, template):

@@ -1,0 +1,52 @@
+"""Arrays of a script's batch that neither its model nor its loss function received.
+
+The files that record run in the environment of the script: they import only NumPy, their framework and each
+other, and run on Python 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+
+def list_used(batch: Mapping[str, np.ndarray], received: Collection[object]) -> list[str]:
+    """Return the names of the arrays of a batch that the model or the loss function received, also as a part of rows.
+
+    Args:
+        batch: The arrays of the batch by name.
+        received: The arrays that the model and the loss function received. Samples of arrays are ignored.
+    """
+    arrays = [array for array in received if isinstance(array, np.ndarray)]
+    return [
+        name
+        for name, leaf in batch.items()
+        if any(_are_equal(leaf, array) or _is_part(leaf, array) for array in arrays)
+    ]
+
+
+def list_others(batch: Mapping[str, np.ndarray], received: Collection[object]) -> list[str]:
+    """Return the names of the arrays of a batch that were not received as a whole, and have the rows of one that was.
+
+    Args:
+        batch: The arrays of the batch by name.
+        received: The arrays that the model and the loss function received. Samples of arrays are ignored.
+    """
+    arrays = [array for array in received if isinstance(array, np.ndarray)]
+    others = {name: leaf for name, leaf in batch.items() if not any(_are_equal(leaf, array) for array in arrays)}
+    used = [batch[name] for name in list_used(batch, received)]
+    lengths = {len(array) for array in [*arrays, *used] if array.ndim}
+    return [name for name, leaf in others.items() if leaf.ndim and len(leaf) in lengths]
+
+
+def _are_equal(leaf: np.ndarray, array: np.ndarray) -> bool:
+    """Check whether two arrays have the same numbers in the same order, whatever their shapes and types."""
+    return leaf.size == array.size and bool(np.array_equal(leaf.reshape(-1), array.reshape(-1)))
+
+
+def _is_part(leaf: np.ndarray, array: np.ndarray) -> bool:
+    """Check whether an array joins several arrays of the shape of a leaf, such as the views of images, with the leaf."""
+    if not leaf.size or leaf.shape[1:] != array.shape[1:] or len(array) <= len(leaf) or len(array) % len(leaf):
+        return False
+    return any(np.array_equal(leaf, part) for part in array.reshape(-1, *leaf.shape))

@@ -1,0 +1,49 @@
+"""The batches that the loaders of a script return while it is recorded."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import torch
+
+from common.recording.other_arrays import list_others, list_used
+from torch_impl.record.arrays import name_tensors, view_tensor
+from torch_impl.record.copies import Copies
+
+if TYPE_CHECKING:
+    from torch_impl.record.step import Arrays
+
+MOST_BATCHES = 3  # that are kept: a loader such as Accelerate's returns batches one step late
+
+
+class LoaderBatches:
+    """Keeps the last batches that iterators of torch.utils.data.DataLoader returned."""
+
+    def __init__(self) -> None:
+        """Begin without a batch."""
+        self._batches: deque[object] = deque(maxlen=MOST_BATCHES)
+
+    def take(self, _: object, batch: object, *__: object) -> None:
+        """Keep a batch that a loader returned."""
+        self._batches.append(batch)
+
+    def copy_others(self, received: Collection[object], copies: Copies) -> Arrays:
+        """Copy the arrays of the batch that neither the model nor the loss received.
+
+        Several batches may have equal labels: it is the batch with the most elements that they received, or the newest
+        of these batches.
+
+        Args:
+            received: The arrays that the model and the loss received.
+            copies: Makes the copies.
+        """
+        others: dict[str, torch.Tensor] = {}
+        most_elements = 0
+        for batch in reversed(self._batches):
+            tensors = dict(name_tensors(batch))
+            leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
+            if (elements := sum(leaves[name].size for name in list_used(leaves, received))) > most_elements:
+                others, most_elements = {name: tensors[name] for name in list_others(leaves, received)}, elements
+        return {name: copies.copy(tensor) for name, tensor in others.items()}
