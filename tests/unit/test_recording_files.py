@@ -19,6 +19,7 @@ FILES = [
             "index_notation",
             "operation_format",
             "operation_observer",
+            "other_arrays",
             "record_format",
             "record_writer",
             "tensor_writer",

@@ -189,7 +189,7 @@ class Step:
     def add_others(self, batch: Mapping[str, tf.Tensor]) -> list[str]:
         """Take the arrays of the batch that neither the model nor the losses received, if there is one micro-batch.
 
-        They are its labels if no loss showed any.
+        They are its labels if no loss showed any, and if they have as many rows as an input.
 
         Args:
             batch: The tensors of the batch by name.
@@ -205,11 +205,11 @@ class Step:
         inputs = [array for call in micro_batch.calls for array in call.inputs.values()]
         names = list_others(leaves, [*inputs, *micro_batch.labels.values()])
         others = Copies(MIN_COPIED_BYTES).copy({name: tensors[name] for name in names})
-        if micro_batch.labels:
-            micro_batch.others = others
-            return []
-        micro_batch.labels = others
-        return [*others]
+        rows = {len(array) for array in inputs if isinstance(array, np.ndarray) and array.ndim}
+        labels = [] if micro_batch.labels else [name for name in others if len(leaves[name]) in rows]
+        micro_batch.labels = micro_batch.labels or {name: others[name] for name in labels}
+        micro_batch.others = {name: array for name, array in others.items() if name not in labels}
+        return labels
 
     @property
     def micro_batches(self) -> list[MicroBatch]:

@@ -20,7 +20,7 @@ from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import refuse_parts
 from tf_impl.record.step import LossCall, MicroBatch, ModelCall, Step, take_shares
-from tf_impl.record.tape_gradients import TapeGradients
+from tf_impl.record.tape_gradients import TapeGradients, differentiate_results
 from tf_impl.record.tensors import Copies, list_results, name_tensors, to_array
 
 Call = Callable[..., Any]
@@ -231,7 +231,8 @@ class StepObserver:
         calls: list[ModelCall | LossCall] = []
         self._see(lambda: calls.extend(self._list_calls(arguments["sources"])))
         if not calls:
-            gradients = original(tape, *args, **kwargs)
+            batch = self._find_open_batch()
+            gradients = differentiate_results(original, tape, arguments, [] if batch is None else batch.calls)
             self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, []))
             return gradients
         # The loss has no gradient by the results of calls on which it does not depend

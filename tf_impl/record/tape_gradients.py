@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,30 @@ import tensorflow as tf
 from common.recording.gradient_changes import find_changes
 from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
-from tf_impl.record.step import Step, add_gradients
-from tf_impl.record.tensors import to_array, view_array
+from tf_impl.record.step import ModelCall, Step, add_gradients
+from tf_impl.record.tensors import list_results, to_array, view_array
+
+
+def differentiate_results(
+    original: Callable[..., Any], tape: object, arguments: dict[str, Any], calls: Sequence[ModelCall]
+) -> object:
+    """Compute gradients that are none by variables of the model for the script.
+
+    Gradients by tensors, as in a gradient penalty, count as results of the calls on which the target depends.
+
+    Args:
+        original: Computes the gradients.
+        tape: The tape.
+        arguments: The arguments of the script.
+        calls: The calls of the model in this micro-batch.
+    """
+    if not calls or any(not isinstance(source, tf.Tensor) for source in tf.nest.flatten(arguments["sources"])):
+        return original(tape, **arguments)
+    sources = [arguments["sources"], [call.results for call in calls]]
+    gradients, of_results = original(tape, **{**arguments, "sources": sources})
+    for call, of_call in zip(calls, of_results):  # noqa: B905
+        call.results += list_results(gradients) if any(x is not None for x in of_call) else []
+    return gradients
 
 
 class TapeGradients:

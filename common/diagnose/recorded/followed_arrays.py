@@ -44,11 +44,9 @@ class FollowedArrays:
         if not inputs:
             advice = "record it with a larger max_bytes=" if self._batches.has_abridged_inputs(step) else self._reason
             raise UserError(f"{self._directory}: has no whole inputs of step {step}; {advice}")
-        labels = {
-            name: array
-            for name, array in self._read_labels(step, "label").items()
-            if name.isdecimal() or name not in inputs
-        }
+        labels = self._read_labels(step, "label")
+        # A key such as "labels" is one array, and a position such as "0" is that of an argument of each function
+        labels = {name: array for name, array in labels.items() if name.isdecimal() or name not in inputs}
         # A model that reconstructs its input may flatten it for the loss
         copies = {name: next((x for x in arrays.values() if are_copies(x, array)), array)
                   for name, array in labels.items()}  # fmt: skip
