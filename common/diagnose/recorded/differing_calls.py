@@ -129,6 +129,11 @@ def describe_unjoined(pair: RecordPair, step: int, kind: str) -> str:
     return ""
 
 
+def has_several_calls(pair: RecordPair, step: int) -> bool:
+    """Check whether both scripts call their models several times in a step, and as often."""
+    return len(_pair_rows(pair, step)) > 1
+
+
 def _pair_rows(pair: RecordPair, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the rows of each call in A and in B; none unless a side has several calls, and the other fits them.
 
