@@ -5,6 +5,7 @@ expects.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -20,15 +21,19 @@ from common.diagnose.recorded.matched_arrays import (
     match_by_values,
     match_in_order,
 )
+from common.diagnose.recorded.operations.operation_words import locate
 from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
+from common.recording.operation_format import Operation
 from common.recording.record_format import OPERAND
 
 Arrays = dict[str, np.ndarray]
 # Names of the same input in transformers and KerasHub
 SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+SAME_NUMBERS = 1e-6  # largest relative difference of the statistics of two tensors with the same numbers
 LABEL = "batch/0/label/"  # the begin of the names of labels among the operations
 MADE = " (constant: made by the script)"
 LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scripts, PyTorch and Keras
@@ -55,9 +60,7 @@ class LeafMatcher:
                 if leaf not in matches and same:
                     matches[leaf] = same[0]
         named = {*matches.values()}
-        has_others = any(name.startswith(OTHER) for name in arrays)
-        computed = self._list_computed() if has_others else []
-        of_batch = {name: array for name, array in arrays.items() if name not in computed}
+        of_batch = {name: array for name, array in arrays.items() if name not in self._computed}
         received = {name: array for name, array in of_batch.items() if not name.startswith(OTHER)}
         others = {name: array for name, array in of_batch.items() if name.startswith(OTHER)}
         labels = {name: array for name, array in received.items() if name != f"label {SAMPLE_WEIGHTS}"}
@@ -76,11 +79,22 @@ class LeafMatcher:
             if moved:
                 self.add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check that")
             matches |= best
+        for leaf, name in matches.items():
+            if name in self._computed:
+                self._refuse_computed(leaf, name)
         self._note_doubts(matches)
         for leaf, array in leaves.items():
             if leaf not in matches:
                 self._report_unmatched(leaf, array, received, [arrays[name] for name in matches.values()], named)
         return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
+
+    def _refuse_computed(self, leaf: str, name: str) -> None:
+        """Raise UserError for a leaf whose array the followed script has changed before it combined it with outputs."""
+        raise UserError(
+            f"{self._side.record.directory}: has nothing for {leaf} of the script's batch but {name}, which the "
+            f"followed script computed from its batch in {locate(self._computed[name])}; let its batches come from a "
+            "torch.utils.data.DataLoader, so that they are recorded"
+        )
 
     def _note_doubts(self, matches: Mapping[str, str]) -> None:
         """Note the leaves that get an array which the followed script does not surely use in the same place."""
@@ -139,16 +153,24 @@ class LeafMatcher:
             f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
         )
 
-    def _list_computed(self) -> list[str]:
-        """Return the labels that the followed script has computed from arrays of its batch, as its operations show."""
+    @cached_property
+    def _computed(self) -> dict[str, Operation]:
+        """The labels that the followed script has computed from arrays of its batch, with the operations that did.
+
+        A label has the size of such an array, and other numbers.
+        """
         trace = self._side.record.ranks[0].operations
         if trace is None:
-            return []
-        computed = {
-            output for operation in trace["operations"] if operation["inputs"] for output in operation["outputs"]
-        }
-        names = {name: number for name, number in trace["names"].items() if name.startswith(f"{LABEL}{OPERAND}")}
-        return [f"label {name.removeprefix(LABEL)}" for name, number in names.items() if number in computed]
+            return {}
+        matches = TensorMatches(trace["tensors"], trace["tensors"], SAME_NUMBERS)
+        side = SectionSide(trace, 0, ())
+        computed = {}
+        for name, number in trace["names"].items():
+            operations = side.list_leading_to(number) if name.startswith(f"{LABEL}{OPERAND}") else []
+            sources = side.list_sources(operations, side.count_elements([number])[0])
+            if sources and not any(matches.are_equal(source, number) for source in sources):
+                computed[f"label {name.removeprefix(LABEL)}"] = operations[-1]
+        return computed
 
     def _has_no_labels(self) -> bool:
         """Check whether the operations of the followed script show that its loss needs nothing but outputs."""

@@ -60,6 +60,11 @@ class SectionSide:
         """Return the operations that lead to a tensor from tensors with an equal one on the other side."""
         return [self._trace["operations"][index] for index in self._find_producers([tensor], self._matched)]
 
+    def list_sources(self, operations: Sequence[Operation], size: int) -> set[int]:
+        """Return the tensors of a number of elements that operations receive and no operation computes."""
+        received = {tensor for operation in operations for tensor in operation["inputs"]} - self._producers.keys()
+        return {tensor for tensor in received if self.count_elements([tensor]) == [size]}
+
     def list_reorderings(self, operation: Operation) -> list[Operation]:
         """Return the operations before another one that only change the order of numbers, such as flips."""
         producers = [self._trace["operations"][index] for index in self._find_producers(operation["inputs"], ())]

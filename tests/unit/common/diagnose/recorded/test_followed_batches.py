@@ -36,12 +36,17 @@ def write_steps(directory: Path, framework: str, steps: Sequence[dict[str, np.nd
     return FollowedBatches(RecordedSide("a", open_record(directory)))
 
 
-def write_record(directory: Path, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]) -> FollowedBatches:
+def write_record(
+    directory: Path,
+    inputs: dict[str, np.ndarray],
+    labels: dict[str, np.ndarray],
+    others: dict[str, np.ndarray] | None = None,
+) -> FollowedBatches:
     """Write a record whose second step has other values."""
     arrays = {
         f"batch/{number}/{kind}/{name}": np.split(array, 2)[number]
         for number in range(2)
-        for kind, named in (("input", inputs), ("label", labels))
+        for kind, named in (("input", inputs), ("label", labels), ("other", others or {}))
         for name, array in named.items()
     }
     return write_steps(directory, "tensorflow", [arrays, {name: array + 1 for name, array in arrays.items()}])
@@ -311,3 +316,57 @@ def test_a_part_of_the_labels_is_refused(tmp_path: Path) -> None:
         UserError, match=r"its values float32\[12, 6, 4\] do not fit 1 float32\[12, 6, 5\] of the script's"
     ):
         batches.fill({"0": IMAGES, "1": np.zeros((EXAMPLES, 6, 5), np.float32)}, 0, 1)
+
+
+def test_arrays_that_only_the_script_uses_are_handed_over(tmp_path: Path) -> None:
+    """The weights of the examples have the shape of the labels, and a depth for each pixel the shape of no other."""
+    weights, depths = np.linspace(0.5, 2, EXAMPLES, dtype=np.float32), IMAGES[..., 0] / 7
+    labels = (np.arange(EXAMPLES) % 2).astype(np.float32)
+    batches = write_record(tmp_path, {"0": IMAGES}, {"target": labels[:, None]}, {"2": weights, "depth": depths})
+    template = {"0": IMAGES, "1": 1 - labels, "2": weights * 0.5, "depth": depths + 1}
+    filled = batches.fill(template, 0, 1)
+    assert filled is not None
+    for name, array in (("0", IMAGES), ("1", labels), ("2", weights), ("depth", depths)):
+        np.testing.assert_array_equal(filled[name], array)
+    assert batches.notes == [
+        "batches: depth gets other depth, 2 gets other 2: arrays of the followed script's batch that neither its model "
+        "nor its loss function received; check that"
+    ]
+
+
+def test_arrays_that_the_script_uses_keep_their_place_if_the_weights_have_their_shape(tmp_path: Path) -> None:
+    labels = np.linspace(-1, 1, EXAMPLES, dtype=np.float32)
+    batches = write_record(tmp_path, {"0": IMAGES}, {"target": labels}, {"1": labels**2})
+    filled = batches.fill({"0": IMAGES, "1": labels, "2": labels}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["1"], labels)
+    np.testing.assert_array_equal(filled["2"], labels**2)
+
+
+def test_views_that_a_script_joins_for_its_model_are_handed_over_one_by_one(tmp_path: Path) -> None:
+    """The rows of the model's input are the first views and then the second ones of the examples of a micro-batch."""
+    views = IMAGES, IMAGES[::-1]
+    arrays = {
+        f"batch/{number}/{name}": array
+        for number in range(2)
+        for parts in [[np.split(view, 2)[number] for view in views]]
+        for name, array in (("input/0", np.concatenate(parts)), ("other/0.0", parts[0]), ("other/0.1", parts[1]))
+    }
+    batches = write_steps(tmp_path, "torch", [arrays])
+    template = {"0.0": np.zeros((6, 3, 4, 5), np.float32), "0.1": np.zeros((6, 3, 4, 5), np.float32)}
+    for rows in (slice(6), slice(6, 12)):
+        filled = batches.fill(template, 0, 1)
+        assert filled is not None
+        for name, view in zip(("0.0", "0.1"), views, strict=True):
+            np.testing.assert_array_equal(filled[name], view[rows].transpose(0, 3, 1, 2))
+    assert batches.fill(template, 0, 1) is None
+
+
+def test_positions_of_arguments_are_no_names_of_arrays(tmp_path: Path) -> None:
+    """The argument 0 of the model is the noise, and the argument 0 of the script's step the images."""
+    noise = np.linspace(0, 1, EXAMPLES * 2, dtype=np.float32).reshape(EXAMPLES, 2)
+    batches = write_record(tmp_path, {"0": noise}, {"0": IMAGES})
+    filled = batches.fill({"0": IMAGES + 1, "1": noise + 1}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], IMAGES)
+    np.testing.assert_array_equal(filled["1"], noise)
