@@ -134,9 +134,12 @@ class Stage:
 
     @property
     def rounding_note(self) -> str:
-        """Note that names the tensors in which rounding may hide any difference; empty if there are none."""
+        """Note that names the tensors in which rounding may hide any difference; empty if there are none.
+
+        It is also empty if the stage inherits a difference, which is then in these tensors, too.
+        """
         names = [check.tensor for check in self.checks if check.may_hide_any]
-        if not names:
+        if not names or self.verdict == INHERITED:
             return ""
         count = len(names) - LISTED_TENSORS
         more = f" and {count} other{'s' if count > 1 else ''}" if count > 0 else ""

@@ -34,6 +34,8 @@ def test_a_note_names_tensors_that_hold_rounding_errors_only() -> None:
     assert stage.verdict == "equal"
     assert stage.rounding_note.startswith("not compared in bfloat16") and stage.rounding_note.endswith(": key.bias")
     assert Stage("gradients", [TensorCheck("w", 0.0)]).rounding_note == ""
+    inherited = TensorCheck("w", 0.5, may_begin_here=False)
+    assert Stage("gradients", [*stage.checks, inherited], precision="bfloat16").rounding_note == ""
 
 
 @pytest.mark.parametrize(("count", "end"), [(3, "0, 1, 2"), (4, "0, 1, 2 and 1 other"), (5, "0, 1, 2 and 2 others")])
