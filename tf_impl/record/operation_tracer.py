@@ -30,6 +30,7 @@ from tf_impl.record.operation_facts import (
     select_names,
 )
 from tf_impl.record.patches import Patches
+from tf_impl.record.tape_gradients import SourcesAndResults
 from tf_impl.record.tensors import first_tensor, is_eager, name_tensors
 from tf_impl.record.traced_layer import TracedLayer
 from tf_impl.record.weight_numbers import WeightNumbers
@@ -186,18 +187,16 @@ class OperationTracer:
         self._add(name, arguments, [*name_tensors(inputs).values()], returned, self._find_path())
         return returned
 
-    def _differentiate(
-        self, original: Call, tape: object, target: object, sources: object, *args: object, **kwargs: object
-    ) -> object:
+    def _differentiate(self, original: Call, tape: object, target: object, sources: object, **kwargs: object) -> object:
         """Compute gradients. Record an operation if a loss may use them, such as gradients by interpolated images."""
-
-        def compute() -> object:
-            return original(tape, target, sources, *args, **kwargs)
-
-        if all(isinstance(source, tf.Tensor) for source in tf.nest.flatten(sources)):
-            return self._call(compute, "gradient", {}, [target, sources])
         with self._hide():
-            return compute()
+            returned: Any = original(tape, target, sources, **kwargs)
+        if self._is_listing and all(isinstance(source, tf.Tensor) for source in tf.nest.flatten(sources)):
+            received, gradients = sources, returned
+            if isinstance(sources, SourcesAndResults):
+                received, gradients = sources.sources, returned.sources
+            self._add("gradient", {}, [*name_tensors([target, received]).values()], gradients, self._find_path())
+        return returned
 
     def _scale_loss(self, original: Call, loss: object, *args: object, **kwargs: object) -> object:
         scaled = original(loss, *args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +13,13 @@ from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.step import ModelCall, Step, add_gradients
 from tf_impl.record.tensors import list_results, to_array, view_array
+
+
+class SourcesAndResults(NamedTuple):
+    """The sources of a script's gradient, and what calls of the model returned; or the gradients by both."""
+
+    sources: Any
+    results: Any
 
 
 def differentiate_results(
@@ -30,11 +37,11 @@ def differentiate_results(
     """
     if not calls or any(not isinstance(source, tf.Tensor) for source in tf.nest.flatten(arguments["sources"])):
         return original(tape, **arguments)
-    sources = [arguments["sources"], [call.results for call in calls]]
-    gradients, of_results = original(tape, **{**arguments, "sources": sources})
-    for call, of_call in zip(calls, of_results):  # noqa: B905
-        call.results += list_results(gradients) if any(x is not None for x in of_call) else []
-    return gradients
+    sources = SourcesAndResults(arguments["sources"], [call.results for call in calls])
+    gradients = original(tape, **{**arguments, "sources": sources})
+    for call, of_call in zip(calls, gradients.results):  # noqa: B905
+        call.results += list_results(gradients.sources) if any(x is not None for x in of_call) else []
+    return gradients.sources
 
 
 class TapeGradients:
