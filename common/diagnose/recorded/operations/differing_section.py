@@ -109,25 +109,29 @@ class DifferingSection:
         """
         for index, (longer, shorter) in enumerate(((self.a, self.b), (self.b, self.a))):
             names, other_names = (Counter(map(normalize_name, side.operations)) for side in (longer, shorter))
-            for first in longer.first_operations[:MOST_COMPARED]:
-                if names[normalize_name(first)] > other_names[normalize_name(first)] and any(
-                    self._takes_place(index, first, following, counterpart)
-                    for following in longer.list_users(first)[:MOST_COMPARED]
+            for operation in longer.entering_operations[:MOST_COMPARED]:
+                if names[normalize_name(operation)] > other_names[normalize_name(operation)] and any(
+                    self._takes_place(index, operation, following, counterpart)
+                    for following in longer.list_users(longer.find_layouts_of(operation))[:MOST_COMPARED]
                     for counterpart in shorter.first_operations[:MOST_COMPARED]
-                    if normalize_name(following) == normalize_name(counterpart)
                 ):
-                    return ([first], []) if index == 0 else ([], [first])
+                    return ([operation], []) if index == 0 else ([], [operation])
         return None
 
     def _takes_place(self, side: int, omitted: Operation, following: Operation, counterpart: Operation) -> bool:
-        """Check whether an operation of the other side equals one that follows on an omitted one of side 0 or 1."""
+        """Check whether an operation of the other side equals one that follows on an omitted one of side 0 or 1.
+
+        Operations with other names must receive two equal tensors: one loss may have several notations.
+        """
         longer, shorter = (self.a, self.b)[side], (self.b, self.a)[side]
         inputs = longer.list_tensors(following)
+        least = 1 if normalize_name(following) == normalize_name(counterpart) else 2
+        results = longer.find_layouts_of(omitted)
         for received in longer.list_tensors(omitted):
-            replaced = [received if tensor in omitted["outputs"] else tensor for tensor in inputs]
+            replaced = [received if tensor in results else tensor for tensor in inputs]
             lists = replaced, shorter.list_tensors(counterpart)
             equal, others = _count_equal(*(lists[::-1] if side else lists), self.matches)
-            if equal and not others:
+            if equal >= least and not others:
                 return True
         return False
 

@@ -33,7 +33,7 @@ class SectionSide:
             matched: The numbers of the tensors that have an equal one on the other side.
         """
         self.target = target
-        self._trace, self._matched = trace, matched
+        self._trace, self._matched = trace, frozenset(matched)
         self._producers = {
             output: index for index, operation in enumerate(trace["operations"]) for output in operation["outputs"]
         }
@@ -91,6 +91,11 @@ class SectionSide:
         """The operations that receive no result of another one of the section, except for constants such as zeros."""
         return [x for x in self.operations if all(map(self._is_source, x["inputs"]))]
 
+    @cached_property
+    def entering_operations(self) -> list[Operation]:
+        """The operations that receive a tensor with an equal one on the other side."""
+        return [x for x in self.operations if not self._matched.isdisjoint(self.list_tensors(x))]
+
     def _is_source(self, tensor: int) -> bool:
         """Check whether a tensor has an equal one on the other side, or is computed from no tensor."""
         index = self._producers.get(tensor)
@@ -108,9 +113,18 @@ class SectionSide:
                 pairs.setdefault(combined, operation)
         return pairs
 
-    def list_users(self, operation: Operation) -> list[Operation]:
-        """Return the operations of the section that receive a result of another one."""
-        return [x for x in self.operations if not {*operation["outputs"]}.isdisjoint(x["inputs"])]
+    def find_layouts_of(self, operation: Operation) -> set[int]:
+        """Return the results of an operation, also in the layouts into which the section puts them."""
+        layouts = {*operation["outputs"]}
+        for x in self.operations:
+            tensors = self.list_tensors(x)
+            if normalize_name(x) in LAYOUTS and len(tensors) == 1 and tensors[0] in layouts:
+                layouts.update(x["outputs"])
+        return layouts
+
+    def list_users(self, tensors: Collection[int]) -> list[Operation]:
+        """Return the operations of the section that receive one of several tensors."""
+        return [x for x in self.operations if not {*tensors}.isdisjoint(x["inputs"])]
 
     @cached_property
     def first_losses(self) -> list[Operation]:

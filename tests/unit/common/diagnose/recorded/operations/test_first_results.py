@@ -140,3 +140,49 @@ def test_second_softmax_is_named() -> None:
 
 def _sum_exponentials(x: Tensor) -> np.ndarray:
     return np.log(np.exp(np.asarray(x)).sum(axis=1, keepdims=True))
+
+
+def _attend(is_masked: bool, name: str = "softmax") -> OperationTrace:
+    """Return the operations of scores. With a mask, which a cast makes, they also change their shape."""
+    script = Script(scores=SCORES.reshape(3, 4), mask=np.arange(12.0).reshape(3, 4) % 2)
+    scores, mask = script.inputs.values()
+    used = script.call("amax", np.max, mask)  # by both
+    if is_masked:
+        cast = script.call("cast", lambda x: np.asarray(x) * -9.0, mask)
+        scores = script.call("add", np.add, scores, script.call("expand", np.copy, cast))
+        scores = script.call("reshape", np.ravel, scores)
+    powers = script.call(name, lambda x: np.exp(np.asarray(x)), scores)
+    return script.finish(script.call("sub", np.subtract, script.call("sum", np.sum, powers), used))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_addition_of_what_only_one_script_computes_is_named(is_reversed: bool) -> None:
+    traces = _attend(is_masked=True), _attend(is_masked=False)
+    explanation = _explain(*(traces[::-1] if is_reversed else traces))
+    words = "B also computes add in" if is_reversed else "B does not compute add in"
+    assert explanation.confirmed
+    assert explanation.sentence.startswith(f"loss: {words}")
+    assert explanation.sentence.count("`") == 2  # one line
+
+
+def test_operation_before_another_one_of_another_name_is_not_named_alone() -> None:
+    """The following operations have other names, and receive one equal tensor: they may be the difference."""
+    explanation = _explain(_attend(is_masked=True), _attend(is_masked=False, name="sparsemax"))
+    assert explanation.cause == "operation"
+    assert "B sparsemax" in explanation.sentence
+
+
+@pytest.mark.parametrize("loss", ["mse_loss", "SquaredDifference"])
+def test_term_before_a_loss_of_another_notation_is_named(loss: str) -> None:
+    def add(has_background: bool, name: str) -> OperationTrace:
+        script = Script(colors=VIEWS[0], background=VIEWS[1], target=VIEWS[2])
+        colors, background, target = script.inputs.values()
+        used = script.call("amax", np.max, background)  # by both
+        if has_background:
+            colors = script.call("add", np.add, colors, background)
+        errors = script.call(name, lambda x, y: (x - y) ** 2, colors, target)
+        return script.finish(script.call("sub", np.subtract, script.call("mean", np.mean, errors), used))
+
+    explanation = _explain(add(has_background=False, name="mse_loss"), add(has_background=True, name=loss))
+    assert (explanation.cause, explanation.confirmed) == ("added_operation", True)
+    assert "B also computes add in" in explanation.sentence
