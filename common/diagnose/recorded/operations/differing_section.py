@@ -4,7 +4,6 @@ A is the reference record of a diagnosis, and B the record that is compared with
 the same numbers, in any order of their axes.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -108,7 +107,7 @@ class DifferingSection:
         The other side computes the next operation from what the omitted one receives, and otherwise from equal tensors.
         """
         for index, (longer, shorter) in enumerate(((self.a, self.b), (self.b, self.a))):
-            names, other_names = (Counter(map(normalize_name, side.operations)) for side in (longer, shorter))
+            names, other_names = longer.count_names(), shorter.count_names()
             for operation in longer.entering_operations[:MOST_COMPARED]:
                 if names[normalize_name(operation)] > other_names[normalize_name(operation)] and any(
                     self._takes_place(index, operation, following, counterpart)

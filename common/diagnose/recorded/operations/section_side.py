@@ -1,6 +1,7 @@
 """One side of a differing section: the operations that lead to a tensor from tensors that both scripts have."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
@@ -112,6 +113,12 @@ class SectionSide:
             if len(combined) == 2 and {*map(len, received)} == {1} and normalize_name(operation) not in COLLECTING:
                 pairs.setdefault(combined, operation)
         return pairs
+
+    def count_names(self) -> Counter[str]:
+        """Count the operations of each name, in one spelling."""
+        checks = {output for x in self.operations if x["name"] == "IsFinite" for output in x["outputs"]}
+        # tf.reduce_logsumexp replaces maxima that are not finite. Other scripts call one function for all of it.
+        return Counter(normalize_name(x) for x in self.operations if checks.isdisjoint(x["inputs"]))
 
     def find_layouts_of(self, operation: Operation) -> set[int]:
         """Return the results of an operation, also in the layouts into which the section puts them."""

@@ -186,3 +186,22 @@ def test_term_before_a_loss_of_another_notation_is_named(loss: str) -> None:
     explanation = _explain(add(has_background=False, name="mse_loss"), add(has_background=True, name=loss))
     assert (explanation.cause, explanation.confirmed) == ("added_operation", True)
     assert "B also computes add in" in explanation.sentence
+
+
+def test_mask_is_named_though_a_function_of_the_framework_selects_finite_numbers() -> None:
+    """TensorFlow lists the operations of a sum of exponentials, and PyTorch one function."""
+    script = Script(x=LOG_PROBABILITIES, mask=LOG_PROBABILITIES > 0)
+    x, mask = script.inputs.values()
+    masked = script.call("masked_fill", lambda x, mask: np.where(mask, -9.0, x), x, mask)
+    scaled = script.call("div", lambda x: x / 0.5, masked)
+    a = script.finish(script.call("logsumexp", lambda x: np.log(np.exp(x).sum()), scaled))
+    script = Script(x=LOG_PROBABILITIES, mask=LOG_PROBABILITIES > 0)
+    scaled = script.call("RealDiv", lambda x: x / 0.5, script.inputs["x"])
+    largest = script.call("Max", np.max, scaled)
+    selected = script.call("SelectV2", lambda finite, x: x, script.call("IsFinite", np.isfinite, largest), largest)
+    used = script.call("amax", np.max, script.inputs["mask"])
+    exponentials = script.call("Exp", lambda x, largest, _: np.exp(x - largest), scaled, selected, used)
+    b = script.finish(script.call("Log", lambda x: np.log(x.sum()), exponentials))
+    explanation = _explain(a, b)
+    assert (explanation.cause, explanation.confirmed) == ("missing_operation", True)
+    assert "B does not compute masked_fill in" in explanation.sentence
