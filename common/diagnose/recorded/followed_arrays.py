@@ -36,14 +36,14 @@ class FollowedArrays:
         Their names are "input NAME", "input (call 2) NAME" for later calls of the model, "label NAME" and "other NAME".
         """
         inputs, *later = self._read_calls(step)
-        if joined := self._read_joined(step):
-            return joined
         arrays = {f"input {name}": array for name, array in inputs.items()}
         for number, call in enumerate(later, start=2):
             arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
         if not inputs:
             advice = "record it with a larger max_bytes=" if self._batches.has_abridged_inputs(step) else self._reason
             raise UserError(f"{self._directory}: has no whole inputs of step {step}; {advice}")
+        if joined := self._read_joined(step):
+            return joined
         labels = self._read_labels(step, "label")
         # A key such as "labels" is one array, and a position such as "0" is that of an argument of each function
         labels = {name: array for name, array in labels.items() if name.isdecimal() or name not in inputs}
@@ -59,11 +59,21 @@ class FollowedArrays:
     def _read_joined(self, step: int) -> Arrays:
         """Return the arrays of the batch if the script has joined several of them for its model, such as views."""
         micro_batches, counts = self._batches.list_micro_batches(step), self.count_rows(step)
-        parts = [self._batches.read_call(step, *micro_batch, "other") for micro_batch in micro_batches]
-        shares = {len(array) / count for part, count in zip(parts, counts, strict=True) for array in part.values()}
-        if len(shares) != 1 or not 0 < (share := shares.pop()) < 1 or not (1 / share).is_integer():
+        parts = [
+            {
+                f"{kind} {name}": array
+                for kind in ("label", "other")
+                for name, array in self._batches.read_call(step, *micro_batch, kind).items()
+                if array.ndim
+            }
+            for micro_batch in micro_batches
+        ]
+        names = [name for name in parts[0] if all(name in part for part in parts)]
+        shares = {name: {len(part[name]) / count for part, count in zip(parts, counts, strict=True)} for name in names}
+        views = [shares[name] for name in names if name.startswith(OTHER)]
+        if not views or any(share != views[0] for share in views) or not _are_parts(views[0]):
             return {}
-        return {f"{OTHER}{name}": join_examples([part[name] for part in parts]) for name in parts[0]}
+        return {name: join_examples([part[name] for part in parts]) for name in names if shares[name] == views[0]}
 
     def count_rows(self, step: int) -> list[int]:
         """Return the number of examples of the first call of each micro-batch."""
@@ -106,3 +116,8 @@ class FollowedArrays:
                 joined = join_examples(arrays)
                 labels[name] = joined if size == 1 else joined.reshape(sum(counts), int(size), *joined.shape[1:])
         return labels
+
+
+def _are_parts(shares: set[float]) -> bool:
+    """Check whether arrays have one share of the model's rows, of which whole numbers make all: a half, a third."""
+    return len(shares) == 1 and all(0 < share < 1 and (1 / share).is_integer() for share in shares)

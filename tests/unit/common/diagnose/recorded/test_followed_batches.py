@@ -350,15 +350,23 @@ def test_views_that_a_script_joins_for_its_model_are_handed_over_one_by_one(tmp_
         f"batch/{number}/{name}": array
         for number in range(2)
         for parts in [[np.split(view, 2)[number] for view in views]]
-        for name, array in (("input/0", np.concatenate(parts)), ("other/0.0", parts[0]), ("other/0.1", parts[1]))
+        for name, array in (
+            ("input/0", np.concatenate(parts)),
+            ("other/0.0", parts[0]),
+            ("other/0.1", parts[1]),
+            ("label/target", np.split(LABELS, 2)[number]),
+            ("label/operand_0", np.eye(12)),  # a mask of the pairs
+        )
     }
     batches = write_steps(tmp_path, "torch", [arrays])
-    template = {"0.0": np.zeros((6, 3, 4, 5), np.float32), "0.1": np.zeros((6, 3, 4, 5), np.float32)}
+    template: dict[str, np.ndarray] = {name: np.zeros((6, 3, 4, 5), np.float32) for name in ("0.0", "0.1")}
+    template["1"] = np.zeros(6, np.int64)
     for rows in (slice(6), slice(6, 12)):
         filled = batches.fill(template, 0, 1)
         assert filled is not None
         for name, view in zip(("0.0", "0.1"), views, strict=True):
             np.testing.assert_array_equal(filled[name], view[rows].transpose(0, 3, 1, 2))
+        np.testing.assert_array_equal(filled["1"], LABELS[rows])
     assert batches.fill(template, 0, 1) is None
 
 
