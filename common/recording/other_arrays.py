@@ -47,6 +47,7 @@ def _are_equal(leaf: np.ndarray, array: np.ndarray) -> bool:
 
 def _is_part(leaf: np.ndarray, array: np.ndarray) -> bool:
     """Check whether an array joins arrays of the shape of a leaf, such as the views of images, and one is the leaf."""
-    if not leaf.size or leaf.shape[1:] != array.shape[1:] or len(array) <= len(leaf) or len(array) % len(leaf):
+    if not (leaf.size and leaf.ndim and array.ndim) or leaf.shape[1:] != array.shape[1:]:
         return False
-    return any(np.array_equal(leaf, part) for part in array.reshape(-1, *leaf.shape))
+    is_whole_number = len(array) > len(leaf) and len(array) % len(leaf) == 0
+    return is_whole_number and any(np.array_equal(leaf, part) for part in array.reshape(-1, *leaf.shape))
