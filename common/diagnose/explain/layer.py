@@ -15,6 +15,7 @@ from common.diagnose.explain.normalization import epsilons_explain, find_epsilon
 from common.diagnose.explain.padding import explain_cropping, explain_padding
 from common.diagnose.explain.time_axis import compare_time_axes
 from common.diagnose.explain.whole_attention import explain_whole_attention
+from common.diagnose.explain.window_starts import have_same_windows
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.rounding import find_narrowest_type, is_close
@@ -23,6 +24,7 @@ from common.map.comparable_layers import ATTENTION
 from common.map.description import RecordedCall
 
 Weights = Mapping[str, np.ndarray]
+PADDING = "padding"  # name of the setting that says how many zeros surround an input
 SIZE_SETTINGS = {"stride", "dilation"}  # settings that decide the size of an output
 HALF_PRECISION_ERROR = {"bfloat16": 2.0**-7, "float16": 2.0**-10}  # largest relative error of rounding to the type
 
@@ -87,18 +89,24 @@ def explain_layer(
         numbers = explain_numbers(layer.title, a.returned, b.returned)
         if numbers is not None:
             return numbers
+    has_same_padding = a.received is not None and have_same_windows(
+        layer, a.received, weights.get(f"{layer.name}.weight")
+    )
     explanation = (
-        _explain_settings(layer, a, b, weights)
+        _explain_settings(layer, a, b, weights, has_same_padding)
         or _explain_attention(layer, a, b, weights, masks, memories)
         or _explain_output(layer, a, b, weights)
-        or _guess(layer)
+        or _guess(layer, has_same_padding)
     )
     return Explanation(explanation.cause, f"{layer.title}: {explanation.sentence}", explanation.confirmed)
 
 
-def _explain_settings(layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights) -> Explanation | None:
+def _explain_settings(
+    layer: LayerMatch, a: RecordedCall, b: RecordedCall, weights: Weights, has_same_padding: bool
+) -> Explanation | None:
     """Check whether the layers have different settings. Only a different epsilon can be confirmed."""
     settings = list_different_settings(layer.settings_a, layer.settings_b)
+    settings = [setting for setting in settings if not (has_same_padding and setting[0] == PADDING)]
     if not settings:
         return None
     name, value_a, value_b = settings[0]
@@ -208,9 +216,10 @@ def _explain_gates(layer: LayerMatch, arrays: LayerArrays, weights: Weights) -> 
     return Explanation("gate_order", f"the gates are {order_a} in A and {order_b} in B")
 
 
-def _guess(layer: LayerMatch) -> Explanation:
+def _guess(layer: LayerMatch, has_same_padding: bool) -> Explanation:
     """Return the most likely reason if no computation confirms one."""
-    if layer.kind == "convolution" and any(map(has_strides, (layer.settings_a, layer.settings_b))):
+    has_stride = any(map(has_strides, (layer.settings_a, layer.settings_b)))
+    if layer.kind == "convolution" and has_stride and not has_same_padding:
         sentence = "padding='same' at strides pads more at the end than at the start, PyTorch pads equally at both ends"
         return Explanation("same_padding_at_strides", sentence, confirmed=False)
     if layer.kind in ("LSTM", "GRU", "RNN"):

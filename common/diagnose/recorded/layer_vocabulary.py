@@ -10,8 +10,9 @@ from common.recording.record_format import LayerFacts
 
 TORCH_ATTRIBUTES = {  # the name of an attribute in PyTorch, and its common name
     "eps": "epsilon", "momentum": "momentum", "groups": "groups", "stride": "stride", "dilation": "dilation",
-    "padding": "padding", "padding_idx": "padding_idx", "negative_slope": "negative_slope",
-    "approximate": "approximate", "num_heads": "num_heads", "ceil_mode": "ceil_mode", "align_corners": "align_corners",
+    "padding": "padding", "padding_mode": "padding_mode", "padding_idx": "padding_idx",
+    "negative_slope": "negative_slope", "approximate": "approximate", "num_heads": "num_heads",
+    "ceil_mode": "ceil_mode", "align_corners": "align_corners",
 }  # fmt: skip
 KERAS_ATTRIBUTES = {  # the name of an attribute in Keras, and its common name
     "epsilon": "epsilon", "momentum": "momentum", "groups": "groups", "strides": "stride", "dilation_rate": "dilation",

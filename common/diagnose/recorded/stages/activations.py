@@ -30,6 +30,8 @@ from common.diagnose.rounding import rounding_tolerance
 from common.map.array_differences import relative_difference
 from common.map.description import RecordedCall
 
+# Causes that the operations of a layer may show, if its class is one of the script that computes something else
+UNCERTAIN = ("layer", "padding", "same_padding_at_strides")
 ONLY_OUTPUTS = "only the outputs are compared: the first calls of the models have no examples in common"
 
 
@@ -141,10 +143,14 @@ class _LayerComparison:
         check = self._check(layer.title, expected.returned, call_of_b.returned, may_begin_here=has_equal_input)
         if check.begins_here:
             explanation = self._explain_layer(layer, expected, call_of_b)
-            if explanation.cause == "layer" and not self.differs:
+            operations = None
+            if explanation.cause in UNCERTAIN and not explanation.confirmed and not self.differs:
                 names = (f"layer/{layer.path_a}/output", f"layer/{layer.path_b}/output")
-                explanation = explain_operations(self.pair, layer.title, *names) or explanation
-            self.stage.add_explanation(layer.title, explanation)
+                operations = explain_operations(self.pair, layer.title, *names)
+            if operations is not None:
+                self.stage.add_explanation(layer.title, operations)
+            if operations is None or explanation.cause != "layer":
+                self.stage.add_explanation(layer.title, explanation)
         self.differs |= check.differs
 
     def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall) -> Explanation:
