@@ -152,6 +152,7 @@ class StepEvents(TypedDict, total=False):
 
     clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
     decays: dict[str, float]  # multiples of the weights that the script added to gradients, by parameter
+    clipped_rows: list[str]  # variables of which Keras clipped repeated rows of a sparse gradient before it added them
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
     terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends

@@ -62,12 +62,13 @@ class FinishedStep:
         self.implied: Collection[str] = ()
         self.has_stored_changes = False
 
-    def read_gradients(self, tolerance: float, note: Callable[[str], None]) -> Arrays:
+    def read_gradients(self, tolerance: float, note: Callable[[str], None], clipped_rows: Gradients) -> Arrays:
         """Return the gradients of the update by their names in a record, and set clip_factors and max_norm of the step.
 
         Args:
             tolerance: Relative difference up to which the rehearsed gradients explain the update.
             note: Takes a sentence about what was not seen.
+            clipped_rows: The gradients of which Keras clips repeated rows before it adds them.
         """
         step = self._step
         after = view_momentums(self._optimizer, self._variables)
@@ -80,6 +81,7 @@ class FinishedStep:
         received = add_gradients(of_replicas)
         # Keras clips the gradients of each replica before it sums them
         clipped = add_gradients([clip_gradients(self._optimizer, gradients) for gradients in of_replicas])
+        clipped.update({name: array for name, array in clipped_rows.items() if name in clipped})
         if step.max_norm is not None and len(from_tape) < len(step.micro_batches) and not step.unclipped:
             step.max_norm = None
             note(notes.CLIPPED_PARTS)

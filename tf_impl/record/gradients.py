@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from common.recording.array_norms import iterate_blocks, sum_squared_differences, sum_squares
 from common.recording.record_format import Environment
 from tf_impl.record.optimizer_facts import Optimizer, read_config, unwrap_optimizer
-from tf_impl.record.tensors import list_results, to_array
+from tf_impl.record.tensors import list_results, to_array, view_array
 
 Gradients = Mapping[str, np.ndarray]
+ROUNDING = 1e-4  # relative difference up to which two ways to clip count as equal
 # Optimizers whose momentums are averages of gradients, with the hyperparameter of the average
 AVERAGES = {"Adam": "beta_1", "AdamW": "beta_1", "Nadam": "beta_1", "Adamax": "beta_1", "Lamb": "beta_1"} | {
     "Lion": "beta_2"
@@ -53,6 +55,24 @@ def clip_gradients(optimizer: Optimizer, gradients: Gradients) -> dict[str, np.n
     if getattr(inner, "clipvalue", None) is not None:
         return {name: np.clip(array, -inner.clipvalue, inner.clipvalue) for name, array in gradients.items()}
     return dict(gradients)
+
+
+def clip_rows(optimizer: Optimizer, gradient: tf.IndexedSlices) -> np.ndarray | None:
+    """Return a sparse gradient as Keras clips it: its rows, before it adds the repeated ones.
+
+    Return None if the sum of the rows, clipped as a whole, is the same, or if the optimizer does not clip so.
+
+    Args:
+        optimizer: The optimizer.
+        gradient: The gradient, whose indices may occur several times.
+    """
+    inner = unwrap_optimizer(optimizer)
+    is_per_variable = any(getattr(inner, name, None) is not None for name in ("clipnorm", "clipvalue"))
+    if not is_per_variable or not hasattr(inner, "_clip_gradients"):
+        return None
+    clipped = view_array(inner._clip_gradients([gradient])[0])
+    of_sum = clip_gradients(optimizer, {"": view_array(gradient)})[""]
+    return None if relative_difference({"": clipped}, {"": of_sum}) < ROUNDING else clipped
 
 
 def has_clipping(optimizer: Optimizer) -> bool:

@@ -69,15 +69,20 @@ class StateWriter:
             self._writer.note(sentence)
         if step.number == 1:
             self._write_operations(observer.operations)
+        rows = {} if getattr(self._optimizer, "gradient_accumulation_steps", None) else observer.gradients.clipped_rows
         if self._has_changes and step.changes is not None:
             step.changes.others.clear()  # one step shows how the script changes the gradients
-        arrays: Arrays = {**finished.read_gradients(tolerance, self._writer.note), **self._view_weights()}
+        gradients = finished.read_gradients(tolerance, self._writer.note, rows)
+        arrays: Arrays = {**gradients, **self._view_weights()}
         if not (finished.is_skipped or self._has_updated):
             self._has_updated = True
             arrays.update(view_slots(self._optimizer, self.name_variables()))
         self._has_changes = self._has_changes or finished.has_stored_changes
         observer.implied.names = finished.implied
-        self._writer.write_step(step.describe(finished.is_skipped), {**arrays, **step.name_batch_arrays()})
+        step_facts = step.describe(finished.is_skipped)
+        if rows:
+            step_facts["clipped_rows"] = [*rows]
+        self._writer.write_step(step_facts, {**arrays, **step.name_batch_arrays()})
 
     def _write_operations(self, operations: OperationTracer) -> None:
         if operations.trace is not None:

@@ -74,7 +74,7 @@ class StepObserver:
         self._depths: dict[int, int] = {}  # number of calls of the model that each replica is in
         self._updating: set[int] = set()  # replicas in which the optimizer updates
         self._losses: dict[int, LossFacts] = {}  # by the identity of the loss object
-        self._gradients = TapeGradients(model, optimizer)
+        self.gradients = TapeGradients(model, optimizer)
 
     def start(self, copies: Copies) -> None:
         """Begin to observe. copies: keeps the copies of the tensors of this step."""
@@ -96,7 +96,7 @@ class StepObserver:
         self.operations.stop()
         self._tensors.clear()
         self.implied.forget()
-        self._gradients.clear()
+        self.gradients.clear()
         self._copies.forget()
         self.omitted.update({name: x for name, x in self._copies.omitted.items() if not name.startswith("layer/")})
 
@@ -117,7 +117,7 @@ class StepObserver:
         self._first_layers = self._used_layers = None
         self._copies = copies
         self._tensors.clear()
-        self._gradients.clear()
+        self.gradients.clear()
         self._losses.clear()
         self.operations.reset()
         if self.step is not None:
@@ -217,7 +217,7 @@ class StepObserver:
 
     def _clip(self, original: Call, t_list: list[object], clip_norm: object, *args: object, **kwargs: object) -> object:
         returned = original(t_list, clip_norm, *args, **kwargs)
-        self._see(lambda: self._gradients.take_clipped(self.step, returned[0], t_list, clip_norm))
+        self._see(lambda: self.gradients.take_clipped(self.step, returned[0], t_list, clip_norm))
         return returned
 
     def _take_loss(self, loss: object, facts: LossFacts, arguments: dict[str, object], result: object) -> None:
@@ -240,7 +240,7 @@ class StepObserver:
         gradients, of_results = original(tape, **{**arguments, "sources": sources})
         if self._omits_gradients and self.step is not None:
             self.step.implied = self.implied.names
-            gradients = self._gradients.replace(gradients, arguments["sources"], self.implied.names)
+            gradients = self.gradients.replace(gradients, arguments["sources"], self.implied.names)
         unused = [call for call, of_call in zip(calls, of_results) if all(x is None for x in of_call)]  # noqa: B905
         self._see(lambda: take_shares(calls, of_results, self.step))
         self._see(lambda: self._take_gradients(arguments["target"], arguments["sources"], gradients, unused))
@@ -249,7 +249,7 @@ class StepObserver:
     def _list_calls(self, sources: object) -> list[ModelCall | LossCall]:
         """Return the calls of this micro-batch if the tape differentiates by variables of the model."""
         batch = self._find_open_batch()
-        is_used = batch is not None and self._gradients.has_variables(sources)
+        is_used = batch is not None and self.gradients.has_variables(sources)
         return [*batch.calls, *batch.loss_calls] if batch is not None and is_used else []
 
     def _take_gradients(
@@ -258,7 +258,7 @@ class StepObserver:
         if self.step is None:
             return
         pairs = zip(tf.nest.flatten(gradients), tf.nest.flatten(sources))  # noqa: B905
-        if named := self._gradients.name(pairs, self.step.loss_scale):
+        if named := self.gradients.name(pairs, self.step.loss_scale):
             loss = float(sum(to_array(x).sum() for x in tf.nest.flatten(target))) / (self.step.loss_scale or 1.0)
             self._select_calls(self.step.take_gradients(find_replica(), loss, named), target, unused)
 
@@ -281,7 +281,7 @@ class StepObserver:
             return original(*args, **kwargs)
         args = tuple(list(value) if hasattr(value, "__next__") else value for value in args)  # scripts pass a zip
         kwargs = {name: list(value) if hasattr(value, "__next__") else value for name, value in kwargs.items()}
-        self._see(lambda: self._take_update(self._gradients.pair(original.__name__, args, kwargs)))
+        self._see(lambda: self._take_update(self.gradients.pair(original.__name__, args, kwargs)))
         if self.is_rehearsal and not self.has_later_losses:
             return unwrap_optimizer(self._optimizer).iterations
         if not self.is_rehearsal:
@@ -294,4 +294,4 @@ class StepObserver:
 
     def _take_update(self, pairs: list[tuple[object, object]]) -> None:
         assert self.step is not None
-        self._gradients.take_update(self.step, find_replica(), pairs)
+        self.gradients.take_update(self.step, find_replica(), pairs)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.recording.gradient_changes import find_changes
+from tf_impl.record.gradients import clip_rows
 from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
 from tf_impl.record.step import ModelCall, Step, add_gradients
@@ -45,7 +46,11 @@ def differentiate_results(
 
 
 class TapeGradients:
-    """Names the gradients of a model's variables. A tensor has one array, so that a record stores it once."""
+    """Names the gradients of a model's variables. A tensor has one array, so that a record stores it once.
+
+    Attributes:
+        clipped_rows: The gradients of the last update of which Keras clips repeated rows before it adds them.
+    """
 
     def __init__(self, model: Layer, optimizer: Optimizer) -> None:
         """Prepare to name gradients.
@@ -55,6 +60,7 @@ class TapeGradients:
             optimizer: The optimizer.
         """
         self._model, self._optimizer = model, optimizer
+        self.clipped_rows: dict[str, np.ndarray] = {}
         self._arrays: dict[int, tuple[object, np.ndarray]] = {}  # by the identity of the tensor
         # Clipped tensors with those before clipping, by the identity of the clipped one
         self._unclipped: dict[int, tuple[object, object]] = {}
@@ -102,9 +108,19 @@ class TapeGradients:
         received = self.name(pairs, step.loss_scale)
         step.take_update(replica, received, self._name_unclipped(pairs, step.loss_scale))
         step.changes = None
+        self.clipped_rows = {}
         if step.updates == 1 and tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            self.clipped_rows = self._clip_rows(pairs) if step.loss_scale is None else {}
             variables, returned = name_variables(self._model), add_gradients(step.list_tape_gradients())
             step.changes = find_changes(returned, received, lambda name: view_array(variables[name]))
+
+    def _clip_rows(self, pairs: Sequence[tuple[object, object]]) -> dict[str, np.ndarray]:
+        names = name_by_identity(name_variables(self._model))
+        sparse = {
+            names[id(x)]: gradient for gradient, x in pairs if isinstance(gradient, tf.IndexedSlices) and id(x) in names
+        }
+        clipped = {name: clip_rows(self._optimizer, gradient) for name, gradient in sparse.items()}
+        return {name: array for name, array in clipped.items() if array is not None}
 
     def replace(self, gradients: object, sources: object, names: Collection[str]) -> object:
         """Return gradients with zeros for some variables of the model.

@@ -13,6 +13,7 @@ from common.diagnose.rounding import SIGNIFICANT_BITS
 from common.map.array_differences import compute_norm
 
 UNEXPLAINED = "reduction"  # name of the cause if no fault is found
+USED_GRADIENTS = "used_gradients"  # the same if there is one shard, so that nothing is reduced
 # Causes that change the slots. Gradients are recovered from the slots, so the update of such a step differs, too.
 SLOT_CAUSES = ("optimizer_state_lost", "rate_inside_velocity")
 
@@ -38,13 +39,16 @@ def explain_reduction(gradients: StepGradients) -> Explanation:
         if explanation := explain(gradients):
             return explanation
     error = _relative_error(gradients)
+    if len(gradients.shard_gradients) == 1:
+        sentence = f"the gradients that the update used are {error:.1e} off the expected ones"
+        return Explanation(USED_GRADIENTS, sentence, confirmed=False)
     sentence = f"the gradients of the update are {error:.1e} off the sum over the replicas"
     return Explanation(UNEXPLAINED, sentence, confirmed=False)
 
 
 def is_unexplained(gradients: StepGradients) -> bool:
     """Check whether an update used other gradients than the sum, and no fault explains them."""
-    return not gradients.is_as_expected and explain_reduction(gradients).cause == UNEXPLAINED
+    return not gradients.is_as_expected and explain_reduction(gradients).cause in (UNEXPLAINED, USED_GRADIENTS)
 
 
 def _explain_shard_factors(gradients: StepGradients) -> Explanation | None:

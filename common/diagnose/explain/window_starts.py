@@ -1,4 +1,4 @@
-"""The place of a convolution's first window, which its padding decides: paddings of PyTorch and Keras may mean the same.
+"""The place of a convolution's first window: paddings of PyTorch and Keras may mean the same.
 
 A is the reference run of a diagnosis, and B the run that is compared with it. PyTorch counts the elements that it adds
 to both ends of an axis. Keras's "same" depends on the size of the input, and may add more at the end than at the start.

@@ -13,6 +13,7 @@ from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.update_directions import are_directions_equal
+from common.diagnose.recorded.variable_pairs import VariableMatch
 from common.diagnose.rounding import is_close
 
 CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients, and of its limit
@@ -63,6 +64,24 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
         cause = {VALUE: "clipped_by_value", PER_VARIABLE: "clipped_per_variable"}.get(odd.kind, "clipping")
         side_name = "b" if odd is b else "a"
     stage.add_cause(cause, side_name, "clipping", sentence, confirmed=has_effect)
+
+
+def list_clipped_rows(pair: RecordPair) -> list[tuple[str, VariableMatch]]:
+    """Return the variables of which only one script clips the rows of a sparse gradient before it adds them.
+
+    Each comes with the name of that script's side. None is returned if the scripts clip in different ways anyway.
+    """
+    # In two scripts of Keras, other weights may be the reason that no row exceeds the limit in one of them
+    steps = pair.steps if pair.a.is_torch != pair.b.is_torch else pair.steps[:1]
+    rows = [{x for step in steps for x in side.get_facts(step).get("clipped_rows", [])} for side in pair.sides]
+    if rows[0] or rows[1]:
+        clippings = [find_clipping(pair, side) for side in pair.sides]
+        if len({None if clipping is None else clipping.kind for clipping in clippings} - {UNKNOWN}) > 1:
+            return []
+    both = [
+        (match, bool(rows[0] & {*match.names_a}), bool(rows[1] & {*match.names_b})) for match in pair.models.variables
+    ]
+    return [("a" if in_a else "b", match) for match, in_a, in_b in both if in_a != in_b]
 
 
 def _are_close(a: float | None, b: float | None) -> bool:

@@ -98,7 +98,7 @@ def list_updates(
         if facts.get("changed_weights"):
             return  # the weights before the update are not recorded
         rates, gradients = read_rates(side, step), side.gradients.read(step)
-        gradients = orient_gradients(gradients, settings)
+        gradients = orient_gradients(gradients, settings, facts.get("clipped_rows", []))
         counts = {name: count + (name in gradients) for name, count in counts.items()}
         recorded_names = side.read_weights(step - 1).keys() & side.read_weights(step).keys()
         gradients = {name: gradient for name, gradient in gradients.items() if name in recorded_names}
@@ -145,8 +145,16 @@ def rename_slots(
     return renamed
 
 
-def orient_gradients(gradients: Arrays, settings: Mapping[str, OptimizerSettings]) -> dict[str, np.ndarray]:
-    """Return the gradients that the formula subtracts: clipped by a Keras optimizer, and negated if it maximizes."""
+def orient_gradients(
+    gradients: Arrays, settings: Mapping[str, OptimizerSettings], clipped_rows: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """Return the gradients that the formula subtracts: clipped by a Keras optimizer, and negated if it maximizes.
+
+    Args:
+        gradients: The gradients by name.
+        settings: The settings of each parameter.
+        clipped_rows: Names of sparse gradients whose rows Keras clipped before it added them. The sum is not clipped.
+    """
     clipping = next((group.clipping for group in settings.values() if group.clipping), None)
     clipped = {
         name: gradient.astype(np.float64) * (-1 if name in settings and settings[name].maximize else 1)
@@ -155,10 +163,11 @@ def orient_gradients(gradients: Arrays, settings: Mapping[str, OptimizerSettings
     if clipping is None:
         return clipped
     kind, value = clipping
+    whole = {name: gradient for name, gradient in clipped.items() if name not in clipped_rows}
     if kind == "clipvalue":
-        return {name: np.clip(gradient, -value, value) for name, gradient in clipped.items()}
+        return clipped | {name: np.clip(gradient, -value, value) for name, gradient in whole.items()}
     if kind == "clipnorm":
-        return {name: gradient * _get_factor([gradient], value) for name, gradient in clipped.items()}
+        return clipped | {name: gradient * _get_factor([gradient], value) for name, gradient in whole.items()}
     factor = _get_factor(list(clipped.values()), value)
     return {name: gradient * factor for name, gradient in clipped.items()}
 

@@ -46,6 +46,7 @@ UNEXPLAINED = (
     "unexplained",
     "optimizer",
     "reduction",
+    "used_gradients",
     "layer",
     "code_between_layers",
     "repeated_indices",

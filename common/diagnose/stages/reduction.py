@@ -25,7 +25,8 @@ def compare_reduction(stage: Stage, side: str, gradients: StepGradients) -> None
     recovered = gradients.recovered
     for name in differing:
         if np.isfinite(gradients.expected_sum[name]).all() and not np.isfinite(recovered[name]).all():
-            sentence = f"in {place}: {name}: the sum over the shards is finite, the gradient of the update is not"
+            words = "sum over the shards" if len(gradients.shard_gradients) > 1 else "gradient of the batch"
+            sentence = f"in {place}: {name}: the {words} is finite, the gradient of the update is not"
             stage.add_cause("not_finite", side, name, sentence)
             return
     if len(differing) < len(gradients.names) and not any(recovered[name].any() for name in differing):

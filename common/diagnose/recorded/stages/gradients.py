@@ -11,6 +11,7 @@ import numpy as np
 from common.diagnose.explain.gradient_difference import explain_gradient
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
+from common.diagnose.recorded.clipping import list_clipped_rows
 from common.diagnose.recorded.losses.label_counts import count_labels
 from common.diagnose.recorded.operations.explanation import explain_stopped_gradients
 from common.diagnose.recorded.record_pair import RecordPair
@@ -38,7 +39,8 @@ def compare_gradients(pair: RecordPair) -> Stage:
         return stage
     may_begin_here = not pair.has_difference("activations", "loss")
     causes = pair.get_stage("hyperparameters").causes
-    has_other_settings = bool(causes)  # other hyperparameters move the weights apart after the first step
+    # Other hyperparameters move the weights apart after the first step
+    has_other_settings = bool(causes) or bool(list_clipped_rows(pair))
     may_begin_here = may_begin_here and not any(cause.tensor == "loss" for cause in causes)
     for step in pair.equal_steps:
         if any(side.get_facts(step)["skipped"] for side in pair.sides):

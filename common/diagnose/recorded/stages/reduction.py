@@ -12,6 +12,7 @@ import numpy as np
 from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.diagnose.findings import Stage, TensorCheck
+from common.diagnose.recorded.clipping import list_clipped_rows
 from common.diagnose.recorded.losses.label_counts import count_labels
 from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair, find_declared_precision, find_weight_precision
@@ -38,9 +39,25 @@ def compare_reductions(pair: RecordPair) -> Stage:
     if pair.a.is_torch == pair.b.is_torch:
         _drop_sparse_norms(stage)
     keep_one_sided_causes(stage)
+    _compare_rows(stage, pair)
     if not stage.checks:
         stage.note = stage.note or "no gradients of single processes, and none from before a clipping, are recorded"
     return stage
+
+
+def _compare_rows(stage: Stage, pair: RecordPair) -> None:
+    """Add a cause if only one script clips repeated rows of a sparse gradient before it adds them, as Keras does."""
+    for name in "ab":
+        titles = [match.title for side, match in list_clipped_rows(pair) if side == name]
+        if titles:
+            listed = titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
+            stage.add_mismatch(f"{name.upper()}: rows of {listed}")
+            sentence = (
+                f"{name.upper()} clips the rows of the sparse gradient of {listed} one by one before it adds those "
+            )
+            sentence += f"of one index, and {'B' if name == 'a' else 'A'} clips their sum"
+            is_certain = pair.a.is_torch != pair.b.is_torch
+            stage.add_cause("clipped_per_row", name, titles[0], sentence, confirmed=is_certain)
 
 
 def _report_dropped(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.config.compose import parse_config
 from common.config.schema import Config
-from common.diagnose.explain.reduction_faults import explain_reduction
+from common.diagnose.explain.reduction_faults import explain_reduction, is_unexplained
 from common.diagnose.explain.step_gradients import (
     StepGradients,
     clip_factor,
@@ -167,3 +167,15 @@ def test_rounding_of_float32_slots_is_no_fault(fault: str | None, config: Config
     gradients = make_gradients(config, recovered)
     compare_reduction(stage, "b", replace(gradients, noise=estimate_slot_noise(gradients.settings, before, after)))
     assert [known.cause for known in stage.causes] == ([fault] if fault else [])
+
+
+@pytest.mark.parametrize(("count", "cause"), [(1, "used_gradients"), (2, "reduction")])
+def test_one_process_has_no_replicas(count: int, cause: str, config: Config) -> None:
+    config = with_optimizer(config, max_grad_norm=None)
+    shards = [draw_parameters(rank) for rank in range(count)]
+    gradients = StepGradients(
+        read_update_settings(config, 1), 1, shards, [1.0] * count, draw_parameters(9), None, 1.0, draw_parameters(1)
+    )
+    explanation = explain_reduction(gradients)
+    assert (explanation.cause, "replicas" in explanation.sentence) == (cause, count > 1)
+    assert is_unexplained(gradients)

@@ -11,10 +11,14 @@ from common.map.description import RecordedCall
 STREAM = np.random.default_rng(0)
 
 
-def match(stride: object, padding: object, padding_b: object = "same", dilation: int = 1, **settings: object) -> LayerMatch:
+def match(
+    stride: object, padding: object, padding_b: object = "same", dilation: int = 1, **settings: object
+) -> LayerMatch:
     kind = str(settings.pop("kind", "convolution"))
     shared = {"stride": stride, "dilation": dilation}
-    return LayerMatch(kind, "conv", "a", "b", {**shared, "padding": padding, **settings}, {**shared, "padding": padding_b})
+    return LayerMatch(
+        kind, "conv", "a", "b", {**shared, "padding": padding, **settings}, {**shared, "padding": padding_b}
+    )
 
 
 @pytest.mark.parametrize(
