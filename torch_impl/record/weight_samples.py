@@ -22,8 +22,13 @@ class WeightSamples:
         return [
             name
             for name, parameter in parameters.items()
-            if name in self._samples and not torch.equal(_sample(parameter), self._samples[name])
+            if name in self._samples and not _are_equal(_sample(parameter), self._samples[name])
         ]
+
+
+def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Check whether all elements are equal. NaN equals NaN."""
+    return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _sample(parameter: torch.Tensor) -> torch.Tensor:

@@ -95,7 +95,7 @@ def list_updates(
         facts = side.get_facts(step)
         if facts["skipped"]:
             continue
-        if facts.get("changed_weights"):
+        if list_changed_weights(side, step):
             return  # the weights before the update are not recorded
         rates, gradients = read_rates(side, step), side.gradients.read(step)
         gradients = orient_gradients(gradients, settings, facts.get("clipped_rows", []))
@@ -115,6 +115,15 @@ def list_updates(
         computed = {key: array for update in updates for key, array in update.expected_slots.items()}
         slots = {**slots, **computed, **(recorded or {})}
         yield step, updates
+
+
+def list_changed_weights(side: RecordedSide, step: int) -> list[str]:
+    """Return the parameters that the script changed before an update.
+
+    Those with NaN are left out: recorders have compared it with itself, and found it changed.
+    """
+    names, weights = side.get_facts(step).get("changed_weights", []), side.read_weights(step - 1)
+    return [name for name in names if name not in weights or not np.isnan(weights[name]).any()]
 
 
 def count_earlier_updates(side: RecordedSide) -> dict[str, int]:

@@ -39,6 +39,7 @@ STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
     compare_updates,
     compare_states,
 )
+NOT_FINITE = "not_finite"  # an operation may explain this cause
 # Causes that only locate a difference, removed if a confirmed cause explains the difference
 UNEXPLAINED = (
     "gradient",
@@ -53,6 +54,8 @@ UNEXPLAINED = (
     "recurrent_layer",
     "state_not_carried",
 )
+# Keras may clip the rows of a sparse gradient, and also square them, before it adds the rows of one index
+CLIPPED_ROWS, REPEATED = "clipped_per_row", "repeated_indices"
 CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # these scale each gradient by a different factor
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
 # Causes of the stage "hyperparameters" that are confirmed if the loss or the activations differ
@@ -193,8 +196,9 @@ def _drop_needless_causes(pair: RecordPair) -> None:
     for stage in pair.stages:
         for cause in stage.causes:
             reasons = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
+            reasons = reasons - {CLIPPED_ROWS} if cause.cause == REPEATED else reasons
             is_unexplained = not cause.confirmed and cause.cause in UNEXPLAINED
-            if reasons and (is_unexplained or cause.cause in OPERATION_CAUSES):
+            if reasons and (is_unexplained or (cause.cause in OPERATION_CAUSES and reasons != {NOT_FINITE})):
                 continue
             if cause.cause == "scaled_gradient" and not explaining.isdisjoint(CLIPPING_CAUSES):
                 continue

@@ -28,6 +28,7 @@ from common.diagnose.recorded.losses.loss_formulas import (
     find_formulas,
 )
 from common.diagnose.recorded.losses.loss_terms import MISSING, explain_terms
+from common.diagnose.recorded.losses.not_finite import explain_not_finite
 from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty, list_activity_regularizers
 from common.diagnose.recorded.losses.script_formulas import find_script_formulas
 from common.diagnose.recorded.operations.explanation import LOSS, add_lines, explain_operations
@@ -69,7 +70,8 @@ def compare_losses(pair: RecordPair) -> Stage:
         step = pair.steps[len(pair.equal_steps)]
         reason = "the scripts draw other random numbers" if step in pair.orders else "the batches differ"
         stage.omit(pair.get_stage("data").omission or reason, extent=f"only compared before step {step}")
-    _explain(stage, pair, differing_steps if may_begin_here else [])
+    if not _add_not_finite(stage, pair):
+        _explain(stage, pair, differing_steps if may_begin_here else [])
     return stage
 
 
@@ -98,6 +100,20 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
         stage.add_explanation("loss", states)
     if not stage.causes and differing_steps and differing_steps[0] != pair.equal_steps[0]:
         _explain_later_step(stage, pair, differing_steps[0])
+
+
+def _add_not_finite(stage: Stage, pair: RecordPair) -> bool:
+    """Check whether one loss is not finite, and add the cause, after the operations that certainly are the reason."""
+    losses = find_closest_losses(pair, pair.equal_steps[0])
+    if losses is None or not stage.checks or not stage.checks[0].begins_here:
+        return False
+    reason = explain_not_finite(pair, pair.equal_steps[0], losses)
+    if reason is None:
+        return False
+    operations = explain_operations(pair, "loss", LOSS, LOSS)
+    explanations = [reason, *filter(None, [operations])]
+    _add_terms(stage, explanations[::-1] if operations is not None and operations.confirmed else explanations)
+    return True
 
 
 def _add_terms(stage: Stage, explanations: list[Explanation]) -> None:

@@ -13,6 +13,7 @@ from common.diagnose.recorded.record_pair import RecordPair, find_weight_precisi
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import (
     RecordedUpdate,
+    list_changed_weights,
     list_updates,
     why_not_computed,
 )
@@ -73,7 +74,7 @@ def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
 def _report_changed_weights(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
     """Add weights that the script changes between two updates as a cause."""
     for step in pair.steps:
-        if names := side.get_facts(step).get("changed_weights"):
+        if names := list_changed_weights(side, step):
             name = side.name.upper()
             stage.add_mismatch(f"{name}, step {step}: {names[0]}")
             sentence = (

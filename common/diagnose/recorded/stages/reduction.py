@@ -52,9 +52,7 @@ def _compare_rows(stage: Stage, pair: RecordPair) -> None:
         if titles:
             listed = titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
             stage.add_mismatch(f"{name.upper()}: rows of {listed}")
-            sentence = (
-                f"{name.upper()} clips the rows of the sparse gradient of {listed} one by one before it adds those "
-            )
+            sentence = f"{name.upper()} clips each row of the sparse gradient of {listed} before it adds those "
             sentence += f"of one index, and {'B' if name == 'a' else 'A'} clips their sum"
             is_certain = pair.a.is_torch != pair.b.is_torch
             stage.add_cause("clipped_per_row", name, titles[0], sentence, confirmed=is_certain)

@@ -18,11 +18,12 @@ def to_tensor(values: object) -> Tensor:
 
 def measure(tensor: Tensor) -> TensorStatistics:
     array = np.asarray(tensor, np.float64)
+    is_finite = bool(np.isfinite(array).all())
     return {
         "shape": list(array.shape),
         "dtype": str(tensor.dtype),
-        "sum": float(array.sum()),
-        "norm": float(np.linalg.norm(array)),
-        "minimum": float(array.min()),
-        "maximum": float(array.max()),
+        "sum": float(array.sum()) if is_finite else None,
+        "norm": float(np.linalg.norm(array)) if is_finite else None,
+        "minimum": float(array.min()) if is_finite else None,
+        "maximum": float(array.max()) if is_finite else None,
     }
