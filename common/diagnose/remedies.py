@@ -89,7 +89,8 @@ REMEDY_GROUPS = {
         "look for a compression in the strategy, such as `strategy.comm_hook`",
     ("not_clipped", "clipped_per_variable", "clipped_before_reduction", "clipping_norm", "clipped_by_value",
      "clipping"):
-        "clip the reduced gradients by their global norm: Keras's `clipnorm` is per variable, `global_clipnorm` is not",
+        "clip the reduced gradients in the same way: Keras's `clipnorm` is per variable, `global_clipnorm` is not, and "
+        "`clipvalue` clips each element",
     ("clipped_per_row",): (
         "clip the same array on both sides: Keras clips the rows of a sparse gradient before it adds the rows of one "
         "index; add them first with `tf.convert_to_tensor`"

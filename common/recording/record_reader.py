@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from common.errors import UserError, error_reason
+from common.errors import UserError, error_reason, one_line
 from common.recording.operation_format import OPERATIONS, OperationTrace
 from common.recording.record_checks import read_facts, read_operations
 from common.recording.record_format import (
     RANK_PATTERN,
     RECORD,
+    REFUSED,
     START,
     STEP_PATTERN,
     RecordFacts,
@@ -46,6 +47,9 @@ class RankRecord:
         self.facts: RecordFacts = read_facts(directory / RECORD)
         self._files: dict[str, TensorFile] = {}
         if not self.facts["steps"]:
+            refusals = [note.removeprefix(REFUSED) for note in self.facts["not_recorded"] if note.startswith(REFUSED)]
+            if refusals:
+                raise UserError(f"{directory}: has no finished step, because following ended: {one_line(refusals[0])}")
             raise UserError(f"{directory}: has no finished step; let the script reach its first optimizer step")
 
     @cached_property

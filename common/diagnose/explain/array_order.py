@@ -83,7 +83,7 @@ def _find_reordered_blocks(a: np.ndarray, b: np.ndarray) -> str | None:
     for axis in range(1, a.ndim):
         for count in range(2, min(MOST_BLOCKS, a.shape[axis]) + 1):
             moved_a, moved_b = (np.moveaxis(array, axis, -1) for array in (a, b))
-            if order := find_block_order(moved_a, moved_b, count):
+            if order := find_block_order(moved_a, moved_b, count, is_close):
                 return f"with {count} blocks of axis {axis} in another order: {', '.join(map(str, order))}"
     return None
 

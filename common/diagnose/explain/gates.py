@@ -4,7 +4,7 @@ A weight consists of equal blocks along its first axis, one for each gate: four 
 a tuple of block numbers: order[k] is the block that PyTorch's k-th gate reads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -104,17 +104,28 @@ def compute_gru_states(
     return np.stack(states, 1)
 
 
-def find_block_order(a: np.ndarray, b: np.ndarray, count: int) -> tuple[int, ...] | None:
+def find_block_order(
+    a: np.ndarray,
+    b: np.ndarray,
+    count: int,
+    are_equal: Callable[[np.ndarray, np.ndarray], bool] = np.array_equal,
+) -> tuple[int, ...] | None:
     """Return the position in b of each of the `count` blocks of a, along the first or the last axis.
 
     The result is None unless b consists of the same blocks in another order.
+
+    Args:
+        a: An array.
+        b: Another array.
+        count: The number of blocks.
+        are_equal: Compares two blocks.
     """
     for axis in {0, a.ndim - 1} if a.ndim else ():
         if a.shape != b.shape or a.shape[axis] % count:
             continue
         blocks_a, blocks_b = np.split(a, count, axis), np.split(b, count, axis)
         order = [
-            next((place for place, block_b in enumerate(blocks_b) if np.array_equal(block_a, block_b)), -1)
+            next((place for place, block_b in enumerate(blocks_b) if are_equal(block_a, block_b)), -1)
             for block_a in blocks_a
         ]
         if sorted(order) == list(range(count)) and order != sorted(order):

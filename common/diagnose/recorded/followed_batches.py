@@ -4,7 +4,8 @@ A script follows a record if it trains on the recorded examples instead of its o
 nested. A leaf is an array in it, with the shape and the type that the script expects.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import TimeSizes, infer_follower_sizes, put_examples_first, put_time_first
 from common.errors import UserError
+from common.recording.record_format import REFUSED
 
 Arrays = dict[str, np.ndarray]
 
@@ -74,6 +76,19 @@ class FollowedBatches:
         Raises:
             UserError: The record has nothing for an array of the script's batch.
         """
+        with self._note_refusal():
+            return self._fill(leaves, rank, world_size)
+
+    @contextlib.contextmanager
+    def _note_refusal(self) -> Iterator[None]:
+        """Note an error for the record of the script, which ends with it."""
+        try:
+            yield
+        except UserError as error:
+            self._matcher.add_note(f"{REFUSED}{error}")
+            raise
+
+    def _fill(self, leaves: Mapping[str, np.ndarray], rank: int, world_size: int) -> Arrays | None:
         self._skip_finished_steps()
         if not self._steps:
             return None
@@ -125,10 +140,11 @@ class FollowedBatches:
         """
         sizes = self._time_sizes
         if sizes is not None and sizes[0] != sizes[1] and tuple(shape[:2]) == (sizes[1], sizes[0]):
-            raise UserError(
-                f"the script's batches may be time-first or batch-first, and its model swaps the axes; use batches "
-                f"whose number of examples is not {sizes[0]}, the number of recorded time steps"
-            )
+            with self._note_refusal():
+                raise UserError(
+                    "the script's batches may be time-first or batch-first, and its model swaps the axes; use batches "
+                    f"whose number of examples is not {sizes[0]}, the number of recorded time steps"
+                )
 
     def _find_time_sizes(
         self, leaves: Mapping[str, np.ndarray], arrays: Arrays, counts: Collection[int]

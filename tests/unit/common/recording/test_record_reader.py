@@ -73,6 +73,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "half written": (lambda path: (path / "record.json").unlink(), "half written: no step is finished"),
     "no steps": (edit(lambda facts: facts.update(steps=[])), "has no finished step"),
+    "refused": (
+        edit(
+            lambda facts: facts.update(steps=[], not_recorded=["other", "batches: following ended with an error: x\ny"])
+        ),
+        "has no finished step, because following ended: x",
+    ),
     "no json": (lambda path: (path / "record.json").write_text("{"), "not valid JSON"),
     "type": (edit(lambda facts: facts.update(rank="0")), "rank must be a whole number from 0 on, is '0'"),
     "nested type": (

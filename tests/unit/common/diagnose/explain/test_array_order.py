@@ -114,3 +114,13 @@ def test_classes_are_no_reordered_values() -> None:
 
 def test_too_large_numbers_are_no_reordered_values() -> None:
     assert explain_order("input", X * 1e200, X * 2e200) is None
+
+
+def test_parts_that_only_rounding_changes_are_joined_in_another_order() -> None:
+    parts = np.random.default_rng(0).standard_normal((4, 3, 5, 2)).astype("float32")
+    a, b = np.concatenate(parts, 1), np.concatenate([parts[0], parts[2] * np.float32(1 + 1e-6), parts[1], parts[3]], 1)
+    explanation = explain_order("input", a[..., None], b[..., None])
+    assert explanation is not None
+    assert explanation.cause == "joined_order"
+    assert "4 blocks of axis 1 in another order: 0, 2, 1, 3" in explanation.sentence
+    assert explain_order("input", a, a * np.float32(1 + 1e-6)) is None

@@ -12,6 +12,7 @@ from common.diagnose.recorded.followed_batches import FollowedBatches
 from common.diagnose.recorded.matched_arrays import match_by_values
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
+from common.recording.record_format import REFUSED
 from common.recording.record_format import Environment
 from common.recording.record_reader import open_record
 from common.recording.record_writer import RecordWriter
@@ -169,8 +170,9 @@ def test_what_does_not_fit_is_refused_by_name(
     labels: np.ndarray, template: dict[str, np.ndarray], message: str, tmp_path: Path
 ) -> None:
     batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": labels})
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         batches.fill(template, 0, 1)
+    assert batches.notes[-1] == f"{REFUSED}{error.value}"  # for the record of the script, which ends here
 
 
 NUMBERS = np.linspace(0, 1, EXAMPLES, dtype=np.float32)[:, None]
