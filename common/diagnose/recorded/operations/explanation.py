@@ -12,6 +12,7 @@ from common.diagnose.recorded.operations.first_results import (
     find_averaged,
     find_other_indices,
     find_other_partners,
+    find_unrecorded,
 )
 from common.diagnose.recorded.operations.operation_words import describe_lines, locate, shorten
 from common.diagnose.recorded.operations.section_side import SectionSide
@@ -175,6 +176,7 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
     return (
         _explain_same_operation(section, place)
         or _explain_first_results(section, place)
+        or _explain_unrecorded(section, place)
         or _explain_unaligned(section, place)
     )
 
@@ -211,6 +213,19 @@ def _explain_first_results(section: DifferingSection, place: str) -> Explanation
         reason = f"only {name} divides by {averaged.count}, the number of elements of its mean"
         return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}")
     return None
+
+
+def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain an operation of both scripts that receives another tensor, which no operation of the record computes."""
+    shape = None
+    if section.first is not None:
+        shape = find_unrecorded(section.a, section.b, section.first, section.matches)
+    if section.first is None or shape is None:
+        return None
+    words = _describe_sides(section, section.first[:1], section.first[1:])
+    sentence = f"{place}: {words}: a tensor {shape} that is not recorded has other numbers, "
+    sentence += "such as a weight of another model, which its own optimizer has changed"
+    return Explanation("other_state_of_loss" if place == LOSS else "operation", sentence, confirmed=False)
 
 
 def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:

@@ -79,6 +79,37 @@ def find_averaged(a: SectionSide, b: SectionSide, matches: TensorMatches) -> Ave
     return None
 
 
+def find_unrecorded(
+    a: SectionSide, b: SectionSide, first: tuple[Operation, Operation], matches: TensorMatches
+) -> list[int] | None:
+    """Return the shape of a tensor that no operation computes, and that alone differs in what two operations receive.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        first: Operations of the two sides.
+        matches: The tensors that are equal.
+
+    Returns:
+        The shape in A; None if the operations have other names, or if something else differs or nothing is equal.
+    """
+    unrecorded = [side.list_unrecorded(x) for side, x in zip((a, b), first, strict=True)]
+    sizes = [sorted(side.count_elements(x)) for side, x in zip((a, b), unrecorded, strict=True)]
+    if normalize_name(first[0]) != normalize_name(first[1]) or not unrecorded[0] or sizes[0] != sizes[1]:
+        return None
+    of_a, of_b = (
+        [x for x in side.list_tensors(operation) if x not in left_out]
+        for side, operation, left_out in zip((a, b), first, unrecorded, strict=True)
+    )
+    remaining = [*of_b]
+    for tensor in of_a:
+        counterpart = next((x for x in remaining if matches.are_equal(tensor, x)), None)
+        if counterpart is None:
+            return None
+        remaining.remove(counterpart)
+    return a.get_shape(unrecorded[0][0]) if of_a and not remaining else None
+
+
 def find_other_partners(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:
     """Return the first operations that combine a tensor with another one on each side; None if there are none.
 

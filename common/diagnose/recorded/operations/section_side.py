@@ -155,6 +155,18 @@ class SectionSide:
         floats = [x for x in self.list_tensors(operation) if "float" in self._trace["tensors"][x]["dtype"]]
         return [x for x in floats if not is_nonzero or self._trace["tensors"][x]["norm"] != 0]
 
+    def list_unrecorded(self, operation: Operation) -> list[int]:
+        """Return floating-point inputs without name, operation and equal one on the other side.
+
+        They are weights of another model than the recorded one, for example.
+        """
+        known = self._producers.keys() | self._named | {*self._matched}
+        return [x for x in self.list_floats(operation) if x not in known]
+
+    def get_shape(self, tensor: int) -> list[int]:
+        """Return the shape of a tensor."""
+        return self._trace["tensors"][tensor]["shape"]
+
     def list_indices(self, operation: Operation) -> list[int]:
         """Return the inputs of an operation that are integers, but no numbers of the code."""
         return [x for x in self.list_tensors(operation) if "int" in self._trace["tensors"][x]["dtype"]]

@@ -12,8 +12,7 @@ from common.diagnose.recorded.followed_batches import FollowedBatches
 from common.diagnose.recorded.matched_arrays import match_by_values
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
-from common.recording.record_format import REFUSED
-from common.recording.record_format import Environment
+from common.recording.record_format import REFUSED, Environment
 from common.recording.record_reader import open_record
 from common.recording.record_writer import RecordWriter
 

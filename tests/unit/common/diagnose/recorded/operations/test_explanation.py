@@ -332,3 +332,31 @@ def test_a_loss_function_is_named_though_the_form_of_its_labels_differs() -> Non
     explanation = _explain(lose(1.0, np.arange(8)), lose(2.0, np.arange(4)[:, None]))
     assert explanation is not None
     assert ": from tensors with the same numbers A computes ctc_loss in " in explanation.sentence
+
+
+def _score(weight: np.ndarray, name: str = "linear", is_named: bool = False) -> OperationTrace:
+    """Compute the mean of what another model returns for the logits. is_named: whether the record has its weight."""
+    script = _script()
+    logits, tensor = script.name("weight/logits", script.inputs["logits"]), to_tensor(weight)
+    tensor = script.name("weight/other", tensor) if is_named else tensor
+    scores = script.call(name, np.matmul, logits, tensor)
+    return script.finish(script.call("mean", np.mean, scores))
+
+
+def test_weights_of_another_model_are_no_other_operation() -> None:
+    weights = np.random.default_rng(2).normal(size=(2, 3, 2))
+    explanation = _explain(_score(weights[0]), _score(weights[1]))
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("other_state_of_loss", False)
+    assert "a tensor [3, 2] that is not recorded has other numbers" in explanation.sentence
+    assert _explain(_score(weights[0]), _score(weights[0])) is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"name": "pow"}, {"is_named": True}, {"weight": np.ones((3, 4))}], ids=["operation", "recorded", "size"]
+)
+def test_only_weights_that_are_not_recorded_are_left_out(other: dict[str, Any]) -> None:
+    weights = np.random.default_rng(2).normal(size=(2, 3, 2))
+    explanation = _explain(_score(weights[0]), _score(**{"weight": weights[1], **other}))
+    assert explanation is not None
+    assert explanation.cause == "operation"
