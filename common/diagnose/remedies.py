@@ -95,7 +95,8 @@ REMEDY_GROUPS = {
         "clip the same array on both sides: Keras clips the rows of a sparse gradient before it adds the rows of one "
         "index; add them first with `tf.convert_to_tensor`"
     ),
-    ("changed_gradients", "used_gradients"): "compare what both scripts do to the gradients between the backward pass and the update",
+    ("changed_gradients", "used_gradients"):
+        "compare what both scripts do to the gradients between the backward pass and the update",
     ("decay_before_clipping",): "add the weight decay after the clipping in both scripts, as an optimizer does",
     ("weight_decay_coupled", "no_weight_decay", "weight_decay", "weight_decay_on_biases", "weight_decay_twice",
      "weight_decay_without_rate", "l2_counted_twice", "l2_in_loss"): (
