@@ -17,6 +17,7 @@ FILES = [
             "following",
             "gradient_changes",
             "index_notation",
+            "layer_attributes",
             "operation_format",
             "operation_observer",
             "other_arrays",

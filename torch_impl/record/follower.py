@@ -23,6 +23,7 @@ from torch_impl.record.copies import Copies
 from torch_impl.record.environment import find_rank
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.model_facts import describe_all_layers, describe_model, find_entry, name_variables, unwrap_model
+from torch_impl.record.module_attributes import keep_attributes
 from torch_impl.record.operation_tracer import OperationMode
 
 
@@ -185,7 +186,7 @@ def observe_layers(
     """
     observer = CallObserver(model, lambda: None, Copies(0), OperationMode(lambda _: None))
     observer.register(entry, lambda function: function, with_layers=True)
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    attributes = keep_attributes(model)
     states = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(), torch.enable_grad():
@@ -195,6 +196,4 @@ def observe_layers(
         observer.remove()
         random.setstate(states[0])
         np.random.set_state(states[1])
-        for name, buffer in model.named_buffers():
-            if name in buffers:
-                buffer.copy_(buffers[name])
+        attributes.restore()

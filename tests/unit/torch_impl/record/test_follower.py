@@ -103,6 +103,63 @@ def test_batches_without_a_record_to_follow_are_refused(tmp_path: Path) -> None:
         Recorder(str(tmp_path / "new"), *build(1)).batches(draw(1))
 
 
+class CarryingModel(nn.Module):
+    """A model with states in attributes and in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: torch.Tensor | None = None
+        self.count, self.lengths, self.table = 0, [1], np.zeros(2)
+        self.layer = nn.Linear(4, 4)
+        self.mean: torch.Tensor | None
+        self.register_buffer("mean", None)
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        returned: torch.Tensor = self.layer(features)
+        self.hidden, self.mean = returned.detach(), returned.detach().mean(0)
+        self.total = self.total + self.mean  # type: ignore[has-type]
+        self.count += 1
+        self.lengths.append(len(features))
+        self.table += 1
+        self.layer.cache = {"last": returned}  # type: ignore[assignment]
+        return returned
+
+
+def test_the_pass_that_shows_the_layers_restores_attributes() -> None:
+    model = CarryingModel()
+    lengths, table, total = model.lengths, model.table, model.total
+    observe_layers(model, model, (draw(0)[0][0],), {})
+    assert (model.hidden, model.mean, model.count) == (None, None, 0)
+    assert model.lengths is lengths
+    assert lengths == [1]
+    assert model.table is table
+    assert not table.any()
+    assert model.total is total
+    assert not total.any()
+    assert not hasattr(model.layer, "cache")
+
+
+class LazyModel(nn.Module):
+    """A model that creates a layer when it is called first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_built, self.lazy = False, nn.LazyLinear(3)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        if not self.is_built:
+            self.head, self.is_built = nn.Linear(3, 2), True
+        return self.head(self.lazy(features))  # type: ignore[no-any-return]
+
+
+def test_modules_that_the_pass_builds_keep_their_attributes() -> None:
+    model = LazyModel()
+    observe_layers(model, model, (draw(0)[0][0],), {})
+    assert model.is_built
+    assert model.lazy.in_features == 4
+
+
 def test_a_closure_takes_the_weights_of_the_other_framework_before_they_are_recorded(tmp_path: Path) -> None:
     script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
     old = script.write(tmp_path / "old")
