@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from common.diagnose.recorded.followed_batches import FollowedBatches
 from common.diagnose.recorded.followed_record import FollowedRecord
 from common.diagnose.recorded.variable_pairs import RecordedModel
+from common.errors import UserError
 from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts
 from torch_impl.record.arrays import first_tensor, name_tensors, replace_tensors, view_tensor
@@ -26,6 +27,11 @@ from torch_impl.record.model_facts import describe_all_layers, describe_model, f
 from torch_impl.record.module_attributes import keep_attributes
 from torch_impl.record.operation_tracer import OperationMode
 
+NOT_LOADED = (
+    "{}: the model has not taken its weights, because the script called neither the model nor a layer of it; call the "
+    "model that the recorder has, and not a copy of it"
+)
+
 
 class Follower:
     """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
@@ -33,7 +39,7 @@ class Follower:
     Attributes:
         identity: The description of the followed record, for the script's own record.
         is_observing: Whether the forward pass that runs now is an extra one, which only shows the order of the layers.
-        is_waiting: Whether the model takes the initial weights when the script calls it first.
+        is_waiting: Whether the model takes the initial weights when the script calls it, or a part of it, first.
     """
 
     def __init__(self, directory: str, map_file: str | None) -> None:
@@ -47,12 +53,14 @@ class Follower:
         self.identity = self._record.identity
         self._batches = FollowedBatches(self._record.side)
         self.is_observing, self.is_waiting = False, False
+        self._notes: list[str] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     @property
     def notes(self) -> list[str]:
         """Return sentences that name what the script does not take from the record."""
-        return self._batches.notes
+        waiting = [NOT_LOADED.format(self._record.side.record.directory)] if self.is_waiting else []
+        return [*self._batches.notes, *self._notes, *waiting]
 
     def follow(self, model: torch.nn.Module) -> None:
         """Load the initial weights now; if the order of the layers is needed, when the script calls the model first."""
@@ -63,18 +71,49 @@ class Follower:
             return
 
         def load(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-            handle.remove()
+            if self.is_observing:
+                return
+            for handle in handles:
+                handle.remove()
             self.is_observing = True
             try:
-                layers = observe_layers(inner, entry, args, kwargs)
+                layers = observe_layers(inner, module, args, kwargs)
             finally:
                 self.is_observing = False
-            self._load_weights(inner, layers)
+            self._load_weights(inner, layers if module is entry else self._add_layers(inner, layers))
             self.is_waiting = False
 
         self.is_waiting = True
-        handle = entry.register_forward_pre_hook(load, with_kwargs=True)
-        self._handles.append(handle)
+        parts = [part for part in inner.modules() if part is not entry and next(part.parameters(), None) is not None]
+        handles = [part.register_forward_pre_hook(load, with_kwargs=True) for part in (entry, *parts)]
+        self._handles += handles
+
+    def check_weights(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Raise UserError if an update would change weights that are not those of the record.
+
+        Args:
+            parameters: The parameters that the optimizer updates, if they have gradients.
+        """
+        if self.is_waiting and any(parameter.grad is not None for parameter in parameters):
+            raise UserError(NOT_LOADED.format(self._record.side.record.directory))
+
+    def _add_layers(self, model: torch.nn.Module, observed: list[LayerFacts]) -> list[LayerFacts]:
+        """Return the layers of a part of a model, and after them the other layers with variables as they are defined.
+
+        Args:
+            model: The unwrapped model.
+            observed: The layers that the script's call of the part enters, in their order.
+        """
+        known = {name for layer in observed for name in layer["variables"].values()}
+        defined = describe_all_layers(model, name_variables(model))
+        further = [layer for layer in defined if {*layer["variables"].values()} - known]
+        if further:
+            others = f"{further[0]['path']} and {len(further) - 1} others" if further[1:] else further[0]["path"]
+            self._notes.append(
+                f"weights: the script calls {observed[0]['path']} first and not the model: {others} got weights in the "
+                "order of definition; check that, call the model itself, or pair them by map=FILE"
+            )
+        return observed + further
 
     def _watch_time_axis(self, layers: Sequence[torch.nn.Module]) -> None:
         """Check, at the call of the first time-first layer, whether the batches are time-first."""
@@ -174,23 +213,23 @@ class Follower:
 
 
 def observe_layers(
-    model: torch.nn.Module, entry: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    model: torch.nn.Module, called: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> list[LayerFacts]:
     """Return the layers in the order in which a forward pass enters them. Undo what the pass changes.
 
     Args:
         model: The unwrapped model.
-        entry: The module that the script calls.
+        called: The module that the script calls: the model or a part of it.
         args: The positional arguments of the pass.
         kwargs: The keyword arguments of the pass.
     """
     observer = CallObserver(model, lambda: None, Copies(0), OperationMode(lambda _: None))
-    observer.register(entry, lambda function: function, with_layers=True)
+    observer.register(model, lambda function: function, with_layers=True)
     attributes = keep_attributes(model)
     states = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(), torch.enable_grad():
-            entry(*args, **kwargs)
+            called(*args, **kwargs)
         return observer.pending[-1].facts
     finally:
         observer.remove()

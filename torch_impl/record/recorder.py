@@ -132,7 +132,7 @@ class Recorder:
             self._gradients.register_local(self._guard)
         self._hooks = UpdateHooks(
             self._optimizer,
-            self._guard(self._before_update),
+            self._check_before(self._before_update),
             self._guard(self._write_step),
             self._observer.on_other_update,
         )
@@ -158,6 +158,16 @@ class Recorder:
 
         return guarded
 
+    def _check_before(self, function: Callable[..., object]) -> Callable[..., Any]:
+        """Return a guarded function that raises UserError if an update would change weights that follow no record."""
+
+        def checked(*args: object, **kwargs: object) -> object:
+            if self._follower is not None and self._is_recording:
+                self._follower.check_weights(x for group in self._optimizer.param_groups for x in group["params"])
+            return self._guard(function)(*args, **kwargs)
+
+        return checked
+
     def _name_variables(self) -> dict[str, torch.Tensor]:
         return {} if self._is_sharded else name_variables(self._model)
 
@@ -182,7 +192,7 @@ class Recorder:
         if self._follower is None or not self._follower.is_waiting:  # else the closure of the step calls the model
             self._start()
         self._observer.step.changed_weights = self._samples.list_changed(self._name_parameters())
-        return self._observer.before_update(args, kwargs, self._guard(self._observer.after_closure))
+        return self._observer.before_update(args, kwargs, self._check_before(self._observer.after_closure))
 
     def _after_scaler_step(self, optimizer: object) -> None:
         """Record a step that a gradient scaler skipped: the optimizer did not step."""

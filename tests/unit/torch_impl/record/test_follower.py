@@ -1,7 +1,9 @@
 """Tests of following another record in PyTorch: what is refused, and what is left in the model."""
 
+import json
 import random
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,50 @@ def test_modules_that_the_pass_builds_keep_their_attributes() -> None:
     observe_layers(model, model, (draw(0)[0][0],), {})
     assert model.is_built
     assert model.lazy.in_features == 4
+
+
+class PartsModel(nn.Module):
+    """A model whose layers are defined in another order than that of their calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc2, self.fc1 = nn.Linear(8, 3), nn.Linear(5, 8)
+
+
+def call_parts(model: PartsModel, features: torch.Tensor) -> torch.Tensor:
+    return model.fc2(functional.relu(model.fc1(features)))  # type: ignore[no-any-return]
+
+
+def call_functions(model: PartsModel, features: torch.Tensor) -> torch.Tensor:
+    hidden = functional.relu(functional.linear(features, model.fc1.weight, model.fc1.bias))
+    return functional.linear(hidden, model.fc2.weight, model.fc2.bias)
+
+
+def train_parts(compute: Callable[..., torch.Tensor], script: NumpyScript, old: Path, new: Path) -> None:
+    model = PartsModel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=script.rate, momentum=script.momentum)
+    recorder = Recorder(str(new), model, optimizer, follow=str(old))
+    for features, (_, labels) in zip(recorder.batches([torch.zeros(12, 5)] * 3), script.batches, strict=True):
+        optimizer.zero_grad()
+        functional.cross_entropy(compute(model, features), torch.from_numpy(labels)).backward()
+        optimizer.step()
+
+
+def test_a_script_that_calls_layers_of_the_model_takes_the_weights_of_the_other_framework(tmp_path: Path) -> None:
+    script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
+    old = script.write(tmp_path / "old")
+    train_parts(call_parts, script, old, tmp_path / "new")
+    diagnosis = diagnose_records(old, tmp_path / "new")
+    assert diagnosis.is_equal, diagnosis.headline
+    notes = json.loads((tmp_path / "new" / "record.json").read_text())["not_recorded"]
+    assert any("calls fc1 first and not the model: fc2 got weights in the order of definition" in x for x in notes)
+
+
+def test_a_script_that_trains_on_its_own_weights_is_refused(tmp_path: Path) -> None:
+    script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
+    old = script.write(tmp_path / "old")
+    with pytest.raises(UserError, match="the model has not taken its weights"):
+        train_parts(call_functions, script, old, tmp_path / "new")
 
 
 def test_a_closure_takes_the_weights_of_the_other_framework_before_they_are_recorded(tmp_path: Path) -> None:
