@@ -21,6 +21,11 @@ from tf_impl.record.iterators import split_by_replica
 from tf_impl.record.model_facts import Layer, describe_model, name_variables
 from tf_impl.record.tensors import is_storable, name_tensors, replace_tensors, to_array
 
+NOT_LOADED = (
+    "{}: the model has not taken its weights, because no recorded step called the model; call the model that the "
+    "recorder has within recorder.step(), and not a copy of it"
+)
+
 
 class Follower:
     """Gives a script the initial weights and the batches of a record. Errors end the script before it trains.
@@ -47,7 +52,13 @@ class Follower:
     @property
     def notes(self) -> list[str]:
         """Return sentences that name what the script does not take from the record."""
-        return self._batches.notes
+        waiting = [NOT_LOADED.format(self._record.side.record.directory)] if self.is_waiting else []
+        return [*self._batches.notes, *waiting]
+
+    def check_weights(self) -> None:
+        """Raise UserError if the model does not have the record's weights. Called before an update."""
+        if self.is_waiting:
+            raise UserError(NOT_LOADED.format(self._record.side.record.directory))
 
     def load_weights(self, model: Layer, layers: list[LayerFacts]) -> None:
         """Load the initial weights.

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.recording.record_format import LayerFacts
+from tf_impl.record.layer_attributes import keep_attributes
 from tf_impl.record.model_facts import (
     COMPOSITE_KINDS,
     RECURRENT_KINDS,
@@ -175,6 +176,7 @@ class LayerObserver:
         args, kwargs = replace_tensors([[*args], kwargs], {name: tf.cast(followed, received.dtype)})
         activation = _Activation(layer)
         statistics = [(variable, to_array(variable)) for variable in layer.non_trainable_variables]
+        attributes = keep_attributes([layer])
         self._stack.append(layer)
         try:
             returned = original(layer, *args, **kwargs)
@@ -182,6 +184,7 @@ class LayerObserver:
             self._leave(layer, activation)
             for variable, array in statistics:  # a later call of the model may use them
                 variable.assign(array)
+            attributes.restore()
         self._copy(f"followed/{facts['path']}", activation.received, returned)
 
     def _copy(self, name: str, preferred: tf.Tensor | None, nested: object) -> None:

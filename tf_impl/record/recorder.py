@@ -80,23 +80,17 @@ class Recorder:
         """
         check_arguments(model, optimizer, steps)
         self.follower = follow_record(follow, map, directory)
-        environment = describe_environment(model)
-        self.writer = RecordWriter(str(directory), "tensorflow", environment, *find_rank(), max_bytes)
+        self.writer = RecordWriter(str(directory), "tensorflow", describe_environment(model), *find_rank(), max_bytes)
         self._model, self._optimizer, self._steps = model, optimizer, steps
         self._state = StateWriter(self.writer, model, optimizer)
-        self._observer = StepObserver(
-            model, optimizer, lambda: self.guard(self._state.write_start), self.guard, self.follow
-        )
+        self._observer = StepObserver(model, optimizer, self._before_update, self.guard, self.follow)
         if self.follower is not None:
             self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
             self.writer.facts["follows"] = self.follower.identity
             self._observer.convert_input = self.follower.convert_input
-        self._patches = Patches()
-        self.is_compiled_by_xla = False
-        self._draws = CompiledDraws()
-        self._copies = Copies(0)
-        self._is_in_function = False  # whether a tf.function of the script runs
-        self._iterations = 0
+        self._patches, self._copies = Patches(), Copies(0)
+        self.is_compiled_by_xla, self._draws = False, CompiledDraws()
+        self._is_in_function, self._iterations = False, 0  # whether a tf.function of the script runs, and its updates
         self.is_recording = self.writer.is_open
         if self.is_recording:
             atexit.register(self.close)
@@ -152,8 +146,8 @@ class Recorder:
             iterators: Iterators that it may use.
         """
         recorders = self._list_active()
-        is_built = all(recorder._state.is_built for recorder in recorders)
-        rehearsal = Rehearsal(not is_built, self._draws if self.is_compiled_by_xla else None, iterators)
+        models, is_built = [x._model for x in recorders], all(x._state.is_built for x in recorders)
+        rehearsal = Rehearsal(models, not is_built, self._draws if self.is_compiled_by_xla else None, iterators)
         for recorder in recorders:
             recorder._observer.is_rehearsal, recorder._observer.has_later_losses = True, len(recorders) > 1
         results, reason = try_rehearsal(rehearsal, function, self._get_number())
@@ -263,6 +257,12 @@ class Recorder:
             recorder.follow(function)
         for recorder in self._list_active() if waiting else ():
             recorder._observer.forget(recorder._copies)
+
+    def _before_update(self) -> None:
+        """Write the state before the first update. Raise UserError if the model does not follow the record."""
+        if self.follower is not None and self.is_recording:
+            self.follower.check_weights()
+        self.guard(self._state.write_start)
 
     def _end_step(self) -> None:
         """Write the step if the optimizer updated, and end the record after the last one."""

@@ -17,6 +17,8 @@ from tensorflow.python.ops import nn_ops
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
 
 from tf_impl.record import notes
+from tf_impl.record.layer_attributes import keep_attributes
+from tf_impl.record.model_facts import Layer
 from tf_impl.record.patches import Patches
 from tf_impl.record.tensors import list_results, to_array
 
@@ -38,22 +40,29 @@ class NotVisibleError(Exception):
 class Rehearsal:
     """Context in which functions are computed eagerly, and every effect on the training is undone.
 
-    Variables get their values back, random generators their states, and nothing is printed. A step that would take a
+    Variables and plain attributes of layers get their values back, random generators their states, and nothing is
+    printed. A step that would take a
     batch from an iterator of the script raises `NotVisibleError` before the iterator moves.
     """
 
     def __init__(
-        self, creates_variables: bool, compiled: CompiledDraws | None, iterators: Collection[object] = ()
+        self,
+        models: Collection[Layer],
+        creates_variables: bool,
+        compiled: CompiledDraws | None,
+        iterators: Collection[object] = (),
     ) -> None:
         """Prepare a rehearsal.
 
         Args:
+            models: The models. Their layers get plain attributes back.
             creates_variables: Whether the model creates its variables in this rehearsal. They keep their initial
                 values, and the random generators keep the states that the initializers left.
             compiled: Random functions as XLA compiles them, if it compiles the real step: it draws other random numbers
                 from the same seed.
             iterators: Iterators that the step may use.
         """
+        self._models = models
         self._creates_variables, self._compiled = creates_variables, compiled
         self._iterators = {id(iterator) for iterator in iterators}
         self._patches = Patches()
@@ -62,6 +71,7 @@ class Rehearsal:
         self._is_reading = False  # whether an allowed iterator reads from the iterators that it consists of
 
     def __enter__(self) -> None:
+        self._stack.callback(keep_attributes(self._models).restore)
         self._keep_random_states()
         self._patch_methods()
         was_eager = tf.config.functions_run_eagerly()

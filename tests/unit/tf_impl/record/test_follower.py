@@ -1,13 +1,16 @@
 """Tests of a recorder that follows another record."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UserError
 from tf_impl.record import Recorder
 
 EXAMPLES = 2000  # so that a sample can stand for what the layer receives and returns
@@ -35,3 +38,60 @@ def test_the_pass_that_shows_the_layers_uses_no_copies_of_the_step(
             with recorder.step():
                 (tf.function(step) if is_compiled else step)(batch)
         assert json.loads((tmp_path / name / "record.json").read_text())["abridged"] == {}
+
+
+class CarryingModel(keras.Model):
+    """A model whose first call computes something else than later ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.hidden = keras.layers.Dense(4), None
+        self.layer.build([None, 4])
+        self.built = True
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        returned = self.layer(inputs)
+        scale = 1.0 if self.hidden is None else 2.0
+        self.hidden = returned
+        return returned * scale
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("follows", [False, True])
+def test_recording_leaves_the_states_in_a_model(is_compiled: bool, follows: bool, tmp_path: Path) -> None:
+    losses: list[float] = []
+    for name in ("plain", "old", "new"):
+        model = CarryingModel()
+        model.layer.set_weights([np.eye(4), np.zeros(4)])
+        optimizer = keras.optimizers.SGD(0.0)
+
+        def step(inputs: tf.Tensor, model: Any = model, optimizer: Any = optimizer) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(inputs) ** 2)
+            weights = model.trainable_variables
+            optimizer.apply_gradients(list(zip(tape.gradient(loss, weights), weights, strict=True)))
+            return loss
+
+        compute = tf.function(step) if is_compiled else step
+        if name == "plain":
+            losses.append(float(compute(tf.ones([2, 4]))))
+            continue
+        directory = str(tmp_path / "old") if follows and name == "new" else None
+        recorder = Recorder(str(tmp_path / name), model, optimizer, steps=1, follow=directory)
+        with recorder.step():
+            losses.append(float(compute(tf.ones([2, 4]))))
+    assert losses == [losses[0]] * 3
+
+
+def test_a_model_that_no_step_calls_is_refused(tmp_path: Path) -> None:
+    for name, followed in (("old", None), ("new", str(tmp_path / "old"))):
+        model, copied = (keras.Sequential([keras.Input([4]), keras.layers.Dense(4)]) for _ in range(2))
+        optimizer = keras.optimizers.SGD(0.1)
+        recorder = Recorder(str(tmp_path / name), model, optimizer, steps=1, follow=followed)
+        refusal = pytest.raises(UserError, match="has not taken its weights") if followed else nullcontext()
+        with refusal, recorder.step():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((copied if followed else model)(tf.ones([2, 4])) ** 2)
+                loss += tf.reduce_sum(model.layers[0].kernel)
+            weights = model.trainable_variables[:1]
+            optimizer.apply_gradients(list(zip(tape.gradient(loss, weights), weights, strict=True)))
