@@ -86,7 +86,7 @@ class Follower:
             return None
         call = RecordedCall(received, returned)
         array = self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
-        return None if array is None else self._batches.restore_time_axis(array)
+        return None if array is None else self._batches.restore_time_axis(array, received)
 
     def end_step(self) -> None:
         """Notice an update of the script."""

@@ -167,7 +167,7 @@ class Follower:
         array = self._record.layers.convert_input(facts["path"], call, facts["unflattened_shape"])
         if array is None:
             return None
-        array = self._batches.restore_time_axis(array)
+        array = self._batches.restore_time_axis(array, view_tensor(received))
         followed = torch.from_numpy(np.array(array)).to(received.device, received.dtype)
         args, kwargs = replace_tensors([args, dict(kwargs)], {name: followed})
         try:
@@ -198,7 +198,7 @@ class Follower:
         if arrays is None:
             return batch
         followed = {
-            name: torch.from_numpy(np.array(array)).to(tensors[name].device, tensors[name].dtype)
+            name: torch.from_numpy(np.array(array, order="C")).to(tensors[name].device, tensors[name].dtype)
             for name, array in arrays.items()
         }
         return replace_tensors(batch, followed)

@@ -18,7 +18,13 @@ from common.diagnose.recorded.matched_arrays import (
 )
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.time_axis import TimeSizes, infer_follower_sizes, put_examples_first, put_time_first
+from common.diagnose.recorded.time_axis import (
+    TimeSizes,
+    infer_follower_sizes,
+    is_timed,
+    put_examples_first,
+    put_time_first,
+)
 from common.errors import UserError
 from common.recording.record_format import REFUSED
 
@@ -97,7 +103,9 @@ class FollowedBatches:
         total = len(next(iter(arrays.values())))
         sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._arrays.count_rows(step)})
         self._time_sizes = sizes
+        timed: set[str] = set()
         if sizes is not None:
+            timed = {name for name, leaf in leaves.items() if is_timed(leaf, sizes)}
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
         original_shapes = {name: leaf.shape for name, leaf in leaves.items()}
         leaves = unflatten(leaves)
@@ -125,12 +133,18 @@ class FollowedBatches:
         }
         if sizes is not None:
             self._time_sizes = sizes = sizes[0], len(share)
-            filled = {leaf: put_time_first(array, sizes) for leaf, array in filled.items()}
+            filled = {leaf: put_time_first(array, sizes) if leaf in timed else array for leaf, array in filled.items()}
         return filled
 
-    def restore_time_axis(self, array: np.ndarray) -> np.ndarray:
-        """Convert the input of a recorded layer to time-first if the script's last batch is time-first."""
-        return array if self._time_sizes is None else put_time_first(array, self._time_sizes)
+    def restore_time_axis(self, array: np.ndarray, template: np.ndarray) -> np.ndarray:
+        """Convert the input of a recorded layer to time-first if the script's last batch is time-first.
+
+        Args:
+            array: The input of the recorded layer.
+            template: The input of its counterpart in the script.
+        """
+        sizes = self._time_sizes
+        return array if sizes is None or not is_timed(template, sizes) else put_time_first(array, sizes)
 
     def check_time_axis(self, shape: Sequence[int]) -> None:
         """Raise UserError if the script's batch was taken for a time-first batch, but the model shows the opposite.
@@ -157,7 +171,7 @@ class FollowedBatches:
             counts: The numbers of examples of recorded batches. Another length may be the number of time steps.
         """
         sizes = infer_follower_sizes(leaves.values(), arrays.values()) if self.may_have_time_first else None
-        if sizes is not None and self._time_sizes is None and sizes[1] not in counts:
+        if sizes is not None and None not in sizes and self._time_sizes is None and sizes[1] not in counts:
             name = next(name for name, leaf in leaves.items() if leaf.shape[:2] == sizes)
             raise UserError(
                 f"{describe_array(name, leaves[name])} of the script's batch may be time-first or batch-first; use "

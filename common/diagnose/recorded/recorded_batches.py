@@ -14,7 +14,9 @@ from common.diagnose.recorded.example_rows import join_examples, split_examples
 from common.diagnose.recorded.model_calls import count_calls, find_call_rows, join_calls, join_labels
 from common.diagnose.recorded.time_axis import (
     StateSizes,
+    TimeSizes,
     find_recorded_sizes,
+    has_time_first,
     list_state_sizes,
     put_examples_first,
     put_layers_second,
@@ -76,22 +78,33 @@ class RecordedBatches:
         arrays = file.select(f"{name_call(number, call)}/{kind}")
         inputs = file.select(f"{name_call(number, call)}/input")
         examples = next((len(array) for array in inputs.values() if array.ndim), None)
-        timed = inputs.get(self._time_first_input) if self._time_first_input is not None else None
-        if timed is not None:
+        first_sizes, timed_input = self._time_first
+        timed = inputs.get(timed_input) if timed_input is not None else None
+        if timed is not None and first_sizes is not None:
             time, examples = timed.shape[:2]
-            arrays = {name: put_examples_first(array, (time, examples)) for name, array in arrays.items()}
+            sizes = None if first_sizes[0] is None else time, examples
+            # If each array has its own number of time steps, states [layers, n, features] would count as sequences
+            states = {
+                name: put_layers_second(x, examples, self._state_sizes)
+                for name, x in arrays.items()
+                if sizes[0] is None
+            }
+            arrays = {
+                name: x if states.get(name, x) is not x else put_examples_first(x, sizes) for name, x in arrays.items()
+            }
         if examples is None:
             return arrays
         return {name: put_layers_second(array, examples, self._state_sizes) for name, array in arrays.items()}
 
     @cached_property
-    def _time_first_input(self) -> str | None:
-        """Return the name of a time-first input of the model, or None."""
+    def _time_first(self) -> tuple[TimeSizes | None, str | None]:
+        """Return the sizes of time-first inputs of the model, and the name of one of them; None without such inputs."""
         if not self._record.steps:
-            return None
+            return None, None
         file = self._record.ranks[0].open_step(self._record.steps[0])
-        inputs, sizes = file.select("batch/0/input"), find_recorded_sizes(self._layers, file)
-        return next((name for name, array in inputs.items() if array.shape[:2] == sizes), None)
+        sizes = find_recorded_sizes(self._layers, file)
+        inputs = file.select("batch/0/input") if sizes is not None else {}
+        return sizes, next((name for name, x in inputs.items() if sizes is not None and has_time_first(x, sizes)), None)
 
     @cached_property
     def _state_sizes(self) -> set[StateSizes]:

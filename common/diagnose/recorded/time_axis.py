@@ -11,7 +11,7 @@ import numpy as np
 from common.recording.record_format import LayerFacts
 from common.recording.tensor_file import TensorFile
 
-TimeSizes = tuple[int, int]  # time steps, examples
+TimeSizes = tuple[int | None, int]  # time steps, examples; None: each array has its own number of time steps
 StateSizes = tuple[int, int]  # layers (twice as many if bidirectional), features
 
 
@@ -20,25 +20,61 @@ def takes_time_first(layer: LayerFacts) -> bool:
     return layer["attributes"].get("batch_first") is False
 
 
+def is_sequence(array: np.ndarray) -> bool:
+    """Check whether an array may have axes of time and examples: token ids or vectors."""
+    return array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")
+
+
+def find_examples(sequences: Collection[np.ndarray], counts: Collection[int]) -> int | None:
+    """Return the number of examples of sequences that must have the time first; None if that is not certain.
+
+    Sequences of different lengths share the axis of the examples. Otherwise a known number of examples shows this axis.
+
+    Args:
+        sequences: Arrays of a batch.
+        counts: Numbers of examples that other arrays of the batch have.
+    """
+    times, examples = {len(x) for x in sequences}, {x.shape[1] for x in sequences}
+    if len(examples) != 1 or not (len(times) > 1 or (examples & {*counts} and not examples & times)):
+        return None
+    return examples.pop()
+
+
 def find_sizes(
-    layers: Iterable[LayerFacts], calls: Mapping[str, np.ndarray], inputs: Iterable[np.ndarray]
+    layers: Iterable[LayerFacts],
+    calls: Mapping[str, np.ndarray],
+    inputs: Iterable[np.ndarray],
+    labels: Iterable[np.ndarray] = (),
 ) -> TimeSizes | None:
     """Return (time, examples) of time-first inputs; None if the inputs are examples-first, or if the order is unknown.
 
     The input of a layer with batch_first=False reveals the order, unless the model swaps the axes before that layer.
+    The layer receives only the tokens of packed sequences. Arrays with one number for each example then reveal it.
 
     Args:
         layers: The layers of the model.
         calls: The inputs of the layers, by "PATH/input".
         inputs: The inputs of the model.
+        labels: The labels that the loss function received.
     """
+    inputs = list(inputs)
     shapes = {array.shape[:2] for array in inputs if array.ndim > 1}
+    sequences = [array for array in inputs if is_sequence(array)]
+    numbers = [array for array in [*inputs, *labels] if array.ndim == 1 and array.dtype.kind in "iu"]
     for layer in layers:
         received = calls.get(f"{layer['path']}/input")
-        if takes_time_first(layer) and received is not None and received.ndim == 3:
+        if not takes_time_first(layer) or received is None:
+            continue
+        if received.ndim == 3:
             time, examples = received.shape[:2]
             if time != examples and (time, examples) in shapes and (examples, time) not in shapes:
-                return time, examples
+                has_other_times = find_examples(sequences, ()) == examples
+                return None if has_other_times else time, examples
+        elif received.ndim == 2:
+            lengths = [array for array in numbers if array.sum() == len(received)]
+            count = find_examples(sequences, {len(array) for array in lengths or numbers})
+            if count is not None and len(received) <= count * max(map(len, sequences)):
+                return None, count
     return None
 
 
@@ -51,15 +87,28 @@ def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> TimeS
     """
     if not any(map(takes_time_first, layers)):
         return None
-    return find_sizes(layers, file.select("layer"), file.select("batch/0/input").values())
+    inputs, labels = (file.select(f"batch/0/{kind}").values() for kind in ("input", "label"))
+    return find_sizes(layers, file.select("layer"), inputs, labels)
+
+
+def has_time_first(array: np.ndarray, sizes: TimeSizes) -> bool:
+    """Check whether an array is [time, n, ...]."""
+    time, examples = sizes
+    if array.ndim < 2 or array.shape[1] != examples:
+        return False
+    if time is None:
+        return len(array) != examples or is_sequence(array) or array.ndim > 3
+    return len(array) == time
 
 
 def put_examples_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
     """Convert [time, n, ...] to [n, time, ...] and [time * n, ...] to [n * time, ...]. Do not change other arrays."""
-    time, examples = sizes
-    if array.shape[:2] == sizes:
+    if has_time_first(array, sizes):
         return array.swapaxes(0, 1)
-    if array.shape[:1] == (time * examples,):
+    time, examples = sizes
+    if time is None:
+        time = len(array) // examples if array.ndim else 1
+    if time > 1 and array.shape[:1] == (time * examples,):
         return array.reshape(time, examples, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
     return array
 
@@ -90,9 +139,16 @@ def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[
 
 
 def put_time_first(array: np.ndarray, sizes: TimeSizes) -> np.ndarray:
-    """Undo `put_examples_first`."""
+    """Undo `put_examples_first`. If the number of time steps is None, the array must be one that it has changed."""
     time, examples = sizes
+    if time is None:
+        time = array.shape[1] if len(array) == examples else len(array) // examples
     return put_examples_first(array, (examples, time))
+
+
+def is_timed(array: np.ndarray, sizes: TimeSizes) -> bool:
+    """Check whether an array of a script's batch, or an input of its model, may be time-first."""
+    return sizes[0] is not None or put_examples_first(array, sizes) is not array
 
 
 def infer_follower_sizes(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> TimeSizes | None:
@@ -103,14 +159,19 @@ def infer_follower_sizes(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarr
         arrays: Examples-first arrays of a record.
     """
     leaves, arrays = list(leaves), list(arrays)
-    sequence_arrays = [array for array in arrays if array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")]
+    sequence_arrays = [array for array in arrays if is_sequence(array)]
+    # If the record has a 1-D array, such as labels, the lengths of the script's 1-D arrays are its batch size.
+    has_numbers = any(array.ndim == 1 for array in arrays)
+    batch_sizes = {len(leaf) for leaf in leaves if leaf.ndim == 1} if has_numbers else set()
+    sequences = [leaf for leaf in leaves if is_sequence(leaf)]
+    if (examples := find_examples(sequences, batch_sizes)) is not None:
+        times = {len(leaf) for leaf in sequences}
+        has_recorded_time = len(times) == 1 and times <= {array.shape[1] for array in sequence_arrays}
+        return times.pop() if has_recorded_time else None, examples
     for leaf in leaves:
         # An array that fits examples-first shows that the batch is examples-first.
         if any(leaf.ndim == array.ndim and leaf.shape[1:] == array.shape[1:] for array in sequence_arrays):
             return None
-    # If the record has a 1-D array, such as labels, the lengths of the script's 1-D arrays are its batch size.
-    has_numbers = any(array.ndim == 1 for array in arrays)
-    batch_sizes = {len(leaf) for leaf in leaves if leaf.ndim == 1} if has_numbers else set()
     for leaf in leaves:
         for array in sequence_arrays:
             is_alike = leaf.ndim == array.ndim and leaf.dtype.kind == array.dtype.kind

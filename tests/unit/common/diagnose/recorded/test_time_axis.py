@@ -10,6 +10,7 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import (
     find_sizes,
     infer_follower_sizes,
+    is_timed,
     list_state_sizes,
     put_examples_first,
     put_layers_second,
@@ -42,6 +43,40 @@ def test_a_layer_that_takes_the_time_first_shows_the_sizes() -> None:
     assert find_sizes([describe(True)], calls, [TOKENS]) is None
     assert find_sizes([describe(False)], calls, [TOKENS.T]) is None  # the model exchanges them itself
     assert find_sizes([describe(False)], {"gru/input": np.zeros((3, 3, 4))}, [np.zeros((3, 3))]) is None
+
+
+def test_sequences_with_numbers_of_steps_of_their_own_are_exchanged_and_back() -> None:
+    sizes = (None, 2)
+    for array in (TOKENS, np.arange(8).reshape(4, 2), np.zeros((5, 2, 7)), np.arange(10)):
+        converted = put_examples_first(array, sizes)
+        assert is_timed(array, sizes)
+        assert len(converted) == (2 if array.ndim > 1 else 10)
+        np.testing.assert_array_equal(put_time_first(converted, sizes), array)
+    for shape in ((2, 5), (2,), (5,), ()):  # features, numbers of examples, others
+        assert not is_timed(np.zeros(shape), sizes)
+
+
+def test_packed_sequences_show_the_sizes_by_arrays_with_a_number_for_each_example() -> None:
+    packed, lengths = {"gru/input": np.zeros((5, 4))}, np.array([3, 2])
+    target = np.zeros((4, 2), int)
+    layers = [describe(False)]
+    assert find_sizes(layers, packed, [TOKENS, lengths]) == (None, 2)
+    assert find_sizes(layers, packed, [TOKENS], [np.zeros(2, int)]) == (None, 2)
+    assert find_sizes(layers, packed, [TOKENS, target]) == (None, 2)
+    assert find_sizes(layers, packed, [TOKENS.T, lengths]) is None
+    assert find_sizes(layers, packed, [TOKENS]) is None
+    assert find_sizes(layers, {"gru/input": np.zeros((7, 4))}, [TOKENS], [np.zeros(2, int)]) is None  # too many tokens
+    assert find_sizes(layers, {"gru/input": np.zeros((*SIZES, 4))}, [TOKENS, target]) == (None, 2)
+
+
+def test_a_template_may_have_sequences_of_several_lengths() -> None:
+    tokens, lengths = np.zeros((3, 5), int), np.zeros(5, int)
+    recorded = [np.zeros((2, 3), int), np.zeros(2, int), np.zeros((2, 5), int)]
+    assert infer_follower_sizes([tokens, lengths, np.zeros((4, 5), int)], recorded) == (None, 5)
+    assert infer_follower_sizes([tokens, np.zeros((4, 5), int)], recorded) == (None, 5)
+    assert infer_follower_sizes([tokens + 0, lengths], recorded) == (3, 5)
+    assert infer_follower_sizes([np.zeros((7, 5), int), lengths], recorded) == (None, 5)  # another number of steps
+    assert infer_follower_sizes([tokens.T, lengths, np.zeros((5, 4), int)], recorded) is None
 
 
 def test_a_template_has_the_time_first_if_only_that_fits() -> None:
