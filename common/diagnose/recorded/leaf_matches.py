@@ -16,7 +16,9 @@ from common.diagnose.recorded.matched_arrays import (
     has_equal_shape,
     has_like_shape,
     has_one_column,
+    has_same_lengths,
     has_same_shape,
+    has_same_shape_of_data,
     is_continuous,
     match_by_values,
     match_in_order,
@@ -64,11 +66,13 @@ class LeafMatcher:
         received = {name: array for name, array in of_batch.items() if not name.startswith(OTHER)}
         others = {name: array for name, array in of_batch.items() if name.startswith(OTHER)}
         labels = {name: array for name, array in received.items() if name != f"label {SAMPLE_WEIGHTS}"}
+        has_lengths = has_same_lengths((leaves[leaf] for leaf in leaves if leaf not in matches), labels.values())
+        has_shape = has_same_shape if has_lengths else has_same_shape_of_data
         # The labels before the weights of examples, and each time from the strictest to the loosest
         passes = [
-            *product([labels], [has_same_shape, has_equal_shape, has_one_column]),
-            *product([others], [has_same_shape, has_equal_shape]),
-            *product([labels, received, arrays], [has_same_shape, has_equal_shape, has_like_shape]),
+            *product([labels], [has_shape, has_equal_shape, has_one_column]),
+            *product([others], [has_shape, has_equal_shape]),
+            *product([labels, received, arrays], [has_shape, has_equal_shape, has_like_shape]),
         ]
         for candidates, fits in passes:
             unused = {name: array for name, array in candidates.items() if name not in matches.values()}

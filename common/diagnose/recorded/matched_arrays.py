@@ -4,7 +4,8 @@ Arrays are paired in their order. Token ids, segments and labels may have one sh
 ranges of values contradict it. Values of one distribution never do.
 """
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -95,6 +96,20 @@ def is_continuous(array: np.ndarray) -> bool:
 def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples have the shape and the kind of the script's."""
     return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
+
+
+def has_same_lengths(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> bool:
+    """Check whether each sequence of integers in a script's batch has the length of a recorded sequence.
+
+    A length then identifies a sequence. Otherwise the sequences are padded to other lengths in each batch.
+    """
+    lengths, recorded = (Counter(x.shape[1] for x in side if _are_tokens(x, x)) for side in (leaves, arrays))
+    return not lengths - recorded
+
+
+def has_same_shape_of_data(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check the same as `has_same_shape`, but not for sequences of integers, whose lengths may be chance."""
+    return has_same_shape(array, template) and not _are_tokens(array, template)
 
 
 def has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:

@@ -379,3 +379,16 @@ def test_positions_of_arguments_are_no_names_of_arrays(tmp_path: Path) -> None:
     assert filled is not None
     np.testing.assert_array_equal(filled["0"], IMAGES)
     np.testing.assert_array_equal(filled["1"], noise)
+
+
+@pytest.mark.parametrize(("lengths", "is_in_order"), [((5, 9), True), ((9, 5), True), ((7, 5), False), ((5, 7), True)])
+def test_sequences_that_are_padded_in_each_batch_keep_their_order(
+    lengths: tuple[int, int], is_in_order: bool, tmp_path: Path
+) -> None:
+    """The recorded source has 5 tokens, and the target 7. A target of 5 tokens in another batch is no source."""
+    source, target = (np.arange(EXAMPLES * size).reshape(EXAMPLES, size) for size in (5, 7))
+    batches = write_record(tmp_path, {"0": source, "1": target}, {"target": LABELS})
+    filled = batches.fill({f"{i}": np.ones((EXAMPLES, size), int) for i, size in enumerate(lengths)}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], source if is_in_order else target)
+    np.testing.assert_array_equal(filled["1"], target if is_in_order else source)
