@@ -58,6 +58,7 @@ UNEXPLAINED = (
 CLIPPED_ROWS, REPEATED = "clipped_per_row", "repeated_indices"
 CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # these scale each gradient by a different factor
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
+OF_UPDATE = ("reduction", "optimizer", "state")  # stages whose causes explain nothing before it
 # Causes of the stage "hyperparameters" that are confirmed if the loss or the activations differ
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", PENALTY)
 LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
@@ -191,11 +192,12 @@ def _drop_needless_causes(pair: RecordPair) -> None:
         if cause.cause == "precision"
         or (cause.confirmed and cause.cause not in PARTIAL_CAUSES and cause.cause not in OPERATION_CAUSES)
     }
+    of_update = pair.update_causes | {cause.cause for cause in causes if cause.stage in OF_UPDATE}
     has_other_explanation = any(cause.confirmed or cause.cause in OPERATION_CAUSES for cause in causes)
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
-            reasons = explaining - pair.update_causes if stage.name in BEFORE_UPDATE else explaining
+            reasons = explaining - of_update if stage.name in BEFORE_UPDATE else explaining
             reasons = reasons - {CLIPPED_ROWS} if cause.cause == REPEATED else reasons
             is_unexplained = not cause.confirmed and cause.cause in UNEXPLAINED
             if reasons and (is_unexplained or (cause.cause in OPERATION_CAUSES and reasons != {NOT_FINITE})):

@@ -493,6 +493,14 @@ def test_moving_statistics_do_not_explain_another_loss() -> None:
     assert headline == "A and B differ: from equal outputs B computes 2 times A's loss (not confirmed)"
 
 
+def test_rows_that_only_one_script_clips_explain_no_difference_before_the_update() -> None:
+    stages = [Stage("activations"), Stage("reduction")]
+    stages[0].add_cause("missing_operation", "b", "input of fc", "B does not compute add")
+    stages[1].add_cause("clipped_per_row", "a", "embedding", "A clips each row of the sparse gradient")
+    _drop_needless_causes(SimpleNamespace(stages=stages, update_causes=frozenset()))  # type: ignore[arg-type]
+    assert [cause.cause for stage in stages for cause in stage.causes] == ["missing_operation", "clipped_per_row"]
+
+
 def test_settings_of_the_update_explain_no_difference_of_the_first_loss() -> None:
     stages = [Stage("hyperparameters"), Stage("loss"), Stage("state")]
     stages[0].add_cause("no_schedule", "b", "learning rate", "the rate does not change")
