@@ -57,6 +57,7 @@ def train_keras(directory: Path, optimizer: Any, is_dense: bool = False) -> Path
 
 def train_torch(directory: Path, followed: Path, limit: float) -> Path:
     """Train the same model in PyTorch, and clip each element of the gradients."""
+    torch.set_default_dtype(torch.float32)  # a float64 model of another test may have changed it
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     halves = zip(np.split(INDICES, 2), np.split(LABELS, 2), strict=True)

@@ -35,6 +35,7 @@ class KerasCenteredConv(keras.layers.Conv2D):
 
 def list_causes(directory: Path, axes: tuple[int, ...], stride: int, size: int) -> list[Cause]:
     """Train one step of both scripts, of which Keras's follows, and return the causes."""
+    torch.set_default_dtype(torch.float32)  # a float64 model of another test may have changed it
     torch.manual_seed(0)
     count = -(-size // stride)
     convolution = CenteredConv(2, 5, 3, stride=stride, padding=1)
