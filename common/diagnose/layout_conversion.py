@@ -179,7 +179,7 @@ def has_comparable_call(layer: LayerMatch, a: Observation, b: Observation) -> bo
 def list_crossed_layers(layers: Sequence[LayerMatch], a: Observation, b_isolated: Observation) -> set[str]:
     """Return the paths in B of the layers that B calls in another order than A.
 
-    b_isolated: The isolated computation, where a difference in earlier layers does not change the input of a call.
+    b_isolated: The isolated computation: a difference in earlier layers does not change the input of a call.
     """
     calls: dict[str, list[LayerMatch]] = {}
     for layer in layers:

@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from common.config.interpolations import escape_interpolations
 from common.errors import UserError, one_line
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # names that Hydra reads in a mapping, where it refuses quotes
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # names that Hydra reads in a mapping; it refuses quotes there
 
 
 def key_of(override: str) -> str:

@@ -154,7 +154,7 @@ REMEDY_GROUPS = {
     ("not_reduced",): "wrap the model in DistributedDataParallel, and call the wrapper",
 }  # fmt: skip
 REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes}
-# Causes without a remedy: the report only shows where the sides differ
+# Causes without a remedy: the report only shows at which place the sides differ
 WITHOUT_REMEDY = (
     "operation",
     "missing_operation",

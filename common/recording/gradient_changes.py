@@ -1,4 +1,4 @@
-"""What a script does to its gradients before the optimizer receives them: it clips, scales, masks or decays them.
+"""Find what a script does to its gradients before the optimizer receives them: clip, scale, mask or decay them.
 
 These functions run in the environment of the script that is recorded.
 """

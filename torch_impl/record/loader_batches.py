@@ -39,11 +39,12 @@ class LoaderBatches:
             received: The arrays that the model and the loss received.
             copies: Makes the copies.
         """
-        others: dict[str, torch.Tensor] = {}
+        used: dict[str, torch.Tensor] = {}
         most_elements = 0
         for batch in reversed(self._batches):
             tensors = dict(name_tensors(batch))
             leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
             if (elements := sum(leaves[name].size for name in list_used(leaves, received))) > most_elements:
-                others, most_elements = {name: tensors[name] for name in list_others(leaves, received)}, elements
-        return {name: copies.copy(tensor) for name, tensor in others.items()}
+                used, most_elements = tensors, elements
+        leaves = {name: view_tensor(tensor) for name, tensor in used.items()}
+        return {name: copies.copy(used[name]) for name in list_others(leaves, received)}

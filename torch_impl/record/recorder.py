@@ -159,7 +159,7 @@ class Recorder:
         return guarded
 
     def _check_before(self, function: Callable[..., object]) -> Callable[..., Any]:
-        """Return a guarded function that raises UserError if an update would change weights that follow no record."""
+        """Return a guarded function that first raises UserError if the model lacks the followed record's weights."""
 
         def checked(*args: object, **kwargs: object) -> object:
             if self._follower is not None and self._is_recording:

@@ -120,7 +120,7 @@ class RandomCrop(ImageTransform):
         return (height, width) if self.size is None else read_size("random_crop: size", self.size)
 
     def _count_places(self, height: int, width: int) -> tuple[int, int]:
-        """Return the numbers of rows and columns where a crop can begin. Raise UserError if the image is too small."""
+        """Return the numbers of rows and columns at which a crop can begin. Raise UserError for a small image."""
         rows, columns = self._size(height, width)
         largest = height + 2 * self.padding, width + 2 * self.padding
         fits = rows <= largest[0] and columns <= largest[1]

@@ -1,7 +1,7 @@
 """Search for an array that only one side's code adds or multiplies, or that it passes through another activation.
 
 A is the reference run of a diagnosis, and B the run that is compared with it. The candidates are arrays computed
-earlier in the model. The search looks at b - a, where everything that both sides add cancels. For example, a = x + y
+earlier in the model. The search looks at b - a: everything that both sides add cancels. For example, a = x + y
 and b = x + gelu(y) give b - a = gelu(y) - y, so x need not be known. Both results may have passed a ReLU.
 """
 

@@ -69,7 +69,7 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
 def list_clipped_rows(pair: RecordPair) -> list[tuple[str, VariableMatch]]:
     """Return the variables of which only one script clips the rows of a sparse gradient before it adds them.
 
-    Each comes with the name of that script's side. None is returned if the scripts clip in different ways anyway.
+    Each comes with the name of that script's side. Return nothing if the scripts clip in different ways anyway.
     """
     # In two scripts of Keras, other weights may be the reason that no row exceeds the limit in one of them
     steps = pair.steps if pair.a.is_torch != pair.b.is_torch else pair.steps[:1]

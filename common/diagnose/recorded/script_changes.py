@@ -1,4 +1,4 @@
-"""What a script does to its gradients before it passes them to the optimizer, as its own record shows.
+"""Find in a record what its script does to the gradients before it passes them to the optimizer.
 
 The record has numbers with `received = factor * gradient + decay * weight` for each variable. A script may add the
 decay before or after it clips the gradients: either the sum is clipped, or only the gradient.

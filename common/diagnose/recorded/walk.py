@@ -9,6 +9,7 @@ from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import EQUAL, PARTIAL_CAUSES, Cause, Stage
+from common.diagnose.recorded.losses.not_finite import NOT_FINITE
 from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
 from common.diagnose.recorded.record_pair import RecordPair
@@ -39,7 +40,6 @@ STAGES: tuple[Callable[[RecordPair], Stage], ...] = (
     compare_updates,
     compare_states,
 )
-NOT_FINITE = "not_finite"  # an operation may explain this cause
 # Causes that only locate a difference, removed if a confirmed cause explains the difference
 UNEXPLAINED = (
     "gradient",

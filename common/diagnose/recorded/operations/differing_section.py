@@ -12,10 +12,8 @@ from itertools import product
 from common.diagnose.recorded.operations.operation_names import is_selection, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.selections import are_other_selections
-from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.recording.operation_format import Operation, OperationTrace
-
-MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that are compared with each of the other side's
 
 
 @dataclass(frozen=True)
@@ -101,39 +99,6 @@ class DifferingSection:
             [x for x, taken in zip(b, of_b, strict=True) if all(are_other_selections(taken, y) for y in of_a)],
         )
 
-    def find_omitted(self) -> tuple[list[Operation], list[Operation]] | None:
-        """Return the first operation that only one side computes, in that side's list; None if none is known.
-
-        The other side computes the next operation from what the omitted one receives, and otherwise from equal tensors.
-        """
-        for index, (longer, shorter) in enumerate(((self.a, self.b), (self.b, self.a))):
-            names, other_names = longer.count_names(), shorter.count_names()
-            for operation in longer.entering_operations[:MOST_COMPARED]:
-                if names[normalize_name(operation)] > other_names[normalize_name(operation)] and any(
-                    self._takes_place(index, operation, following, counterpart)
-                    for following in longer.list_users(longer.find_layouts_of(operation))[:MOST_COMPARED]
-                    for counterpart in shorter.first_operations[:MOST_COMPARED]
-                ):
-                    return ([operation], []) if index == 0 else ([], [operation])
-        return None
-
-    def _takes_place(self, side: int, omitted: Operation, following: Operation, counterpart: Operation) -> bool:
-        """Check whether an operation of the other side equals one that follows on an omitted one of side 0 or 1.
-
-        Operations with other names must receive two equal tensors: one loss may have several notations.
-        """
-        longer, shorter = (self.a, self.b)[side], (self.b, self.a)[side]
-        inputs = longer.list_tensors(following)
-        least = 1 if normalize_name(following) == normalize_name(counterpart) else 2
-        results = longer.find_layouts_of(omitted)
-        for received in longer.list_tensors(omitted):
-            replaced = [received if tensor in results else tensor for tensor in inputs]
-            lists = replaced, shorter.list_tensors(counterpart)
-            equal, others = _count_equal(*(lists[::-1] if side else lists), self.matches)
-            if equal >= least and not others:
-                return True
-        return False
-
     def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
         """Check whether the difference begins at operations that have no counterpart: the other side omits them.
 
@@ -160,7 +125,7 @@ class DifferingSection:
         return has_first and self._share_tensor(self.a.list_tensors(a[0]), self.b.list_tensors(b[0]))
 
     def _share_tensor(self, a: Sequence[int], b: Sequence[int]) -> bool:
-        return _count_equal(a, b, self.matches)[0] > 0
+        return self.matches.count_equal(a, b)[0] > 0
 
     def list_unaligned(self) -> tuple[list[Operation], list[Operation]]:
         """Return the operations of each side that have no counterpart of the same name in the other side's order.
@@ -245,12 +210,12 @@ def _find_first(
     scores = []
     for of_a in a.first_operations[:MOST_COMPARED]:
         for of_b in b.first_operations[:MOST_COMPARED]:
-            equal, others = _count_equal(a.list_tensors(of_a), b.list_tensors(of_b), matches)
+            equal, others = matches.count_equal(a.list_tensors(of_a), b.list_tensors(of_b))
             is_same = bool(equal) and not others and normalize_name(of_a) == normalize_name(of_b)
             scores.append(((is_same, equal, -others), (of_a, of_b)))
     (is_same, equal, others), pair = max(scores, key=lambda score: score[0], default=((False, 0, 0), None))
     for of_a, of_b in product(a.first_losses[:MOST_COMPARED], b.first_losses[:MOST_COMPARED]) if not is_same else ():
-        equal_floats, other_floats = _count_equal(a.list_floats(of_a), b.list_floats(of_b), matches)
+        equal_floats, other_floats = matches.count_equal(a.list_floats(of_a), b.list_floats(of_b))
         if normalize_name(of_a) == normalize_name(of_b) and equal_floats and not other_floats:
             return (of_a, of_b), True
     if not is_same and (replaced := _find_replaced(a, b, matches.are_equal)) is not None:
@@ -280,14 +245,3 @@ def _find_replaced(
             if is_other and are_equal(taken, first["inputs"][0]):
                 return selection, first
     return None
-
-
-def _count_equal(a: Sequence[int], b: Sequence[int], matches: TensorMatches) -> tuple[int, int]:
-    """Return how many tensors of two lists are equal, and how many others both lists have."""
-    remaining = [*b[:MOST_COMPARED]]
-    for tensor in a[:MOST_COMPARED]:
-        counterpart = next((other for other in remaining if matches.are_equal(tensor, other)), None)
-        if counterpart is not None:
-            remaining.remove(counterpart)
-    equal = len(b[:MOST_COMPARED]) - len(remaining)
-    return equal, len(a) + len(b) - 2 * equal

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.operations.differing_section import MOST_COMPARED, DifferingSection, find_section
+from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
 from common.diagnose.recorded.operations.first_results import (
     find_averaged,
+    find_omitted,
     find_other_indices,
     find_other_partners,
     find_unrecorded,
 )
 from common.diagnose.recorded.operations.operation_words import describe_lines, locate, shorten
 from common.diagnose.recorded.operations.section_side import SectionSide
-from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import rounding_tolerance
 from common.recording.operation_format import Operation, OperationTrace
@@ -230,7 +231,7 @@ def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | 
 
 def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
     """Name the operations that have no counterpart on the other side, or all of them."""
-    omitted = section.find_omitted()
+    omitted = find_omitted(section.a, section.b, section.matches)
     a, b = section.list_unaligned() if omitted is None else omitted
     if a and not b:
         sentence = f"{place}: B does not compute {describe_lines(section.a, a)}"

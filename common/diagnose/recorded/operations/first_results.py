@@ -10,10 +10,8 @@ from itertools import chain, product
 
 from common.diagnose.recorded.operations.operation_names import INDEXED, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
-from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.recording.operation_format import Operation
-
-MOST_COMPARED = 64  # operations of a side that are compared with each operation of the other side
 
 
 @dataclass(frozen=True)
@@ -129,3 +127,50 @@ def find_other_partners(a: SectionSide, b: SectionSide, matches: TensorMatches) 
     other_b = next((operation for pair, operation in in_a.items() if pair not in pairs_a), None)
     other_a = next((operation for pair, operation in pairs_a.items() if pair not in in_a), None)
     return None if other_a is None or other_b is None else (other_a, other_b)
+
+
+def find_omitted(
+    a: SectionSide, b: SectionSide, matches: TensorMatches
+) -> tuple[list[Operation], list[Operation]] | None:
+    """Return the first operation that only one side computes, in that side's list; None if none is known.
+
+    The other side computes the next operation from what the omitted one receives, and otherwise from equal tensors.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    for side, (longer, shorter) in enumerate(((a, b), (b, a))):
+        names, other_names = longer.count_names(), shorter.count_names()
+        for operation in longer.entering_operations[:MOST_COMPARED]:
+            if names[normalize_name(operation)] <= other_names[normalize_name(operation)]:
+                continue
+            results = longer.find_layouts_of(operation)
+            following = [(normalize_name(x), longer.list_tensors(x)) for x in longer.list_users(results)]
+            for received, (name, inputs) in product(longer.list_tensors(operation), following[:MOST_COMPARED]):
+                without = name, [received if tensor in results else tensor for tensor in inputs]
+                if _has_counterpart(without, shorter, matches, is_reversed=bool(side)):
+                    return ([], [operation]) if side else ([operation], [])
+    return None
+
+
+def _has_counterpart(
+    following: tuple[str, Sequence[int]], shorter: SectionSide, matches: TensorMatches, *, is_reversed: bool
+) -> bool:
+    """Check whether the side that omits an operation computes the following one from equal tensors.
+
+    Args:
+        following: The name of the operation that follows, and what it would receive without the omitted one.
+        shorter: The side that omits it.
+        matches: The tensors that are equal.
+        is_reversed: Whether A omits it.
+    """
+    name, inputs = following
+    for counterpart in shorter.first_operations[:MOST_COMPARED]:
+        tensors = shorter.list_tensors(counterpart)
+        equal, others = matches.count_equal(*((tensors, inputs) if is_reversed else (inputs, tensors)))
+        # One loss may have several notations: operations with other names must receive two equal tensors
+        if equal >= (1 if normalize_name(counterpart) == name else 2) and not others:
+            return True
+    return False

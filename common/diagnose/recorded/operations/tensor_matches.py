@@ -11,6 +11,8 @@ import numpy as np
 
 from common.recording.operation_format import TensorStatistics
 
+MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that are compared with each of the other side's
+
 
 class TensorMatches:
     """Tensors of A's operations and tensors of B's that have the same numbers."""
@@ -34,6 +36,16 @@ class TensorMatches:
         """Check whether tensor `b` of B has the numbers of tensor `a` of A times a factor greater than 0."""
         factors = np.array([1.0, *[factor] * 4])
         return bool(self._compare(self._a[[a]] * factors, self._b[b])[0])
+
+    def count_equal(self, a: Sequence[int], b: Sequence[int]) -> tuple[int, int]:
+        """Return how many tensors of two lists, of A and of B, are equal, and how many others both lists have."""
+        remaining = [*b[:MOST_COMPARED]]
+        for tensor in a[:MOST_COMPARED]:
+            counterpart = next((other for other in remaining if self.are_equal(tensor, other)), None)
+            if counterpart is not None:
+                remaining.remove(counterpart)
+        equal = len(b[:MOST_COMPARED]) - len(remaining)
+        return equal, len(a) + len(b) - 2 * equal
 
     @cached_property
     def matched(self) -> tuple[frozenset[int], frozenset[int]]:

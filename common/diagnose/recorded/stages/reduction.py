@@ -47,8 +47,9 @@ def compare_reductions(pair: RecordPair) -> Stage:
 
 def _compare_rows(stage: Stage, pair: RecordPair) -> None:
     """Add a cause if only one script clips repeated rows of a sparse gradient before it adds them, as Keras does."""
+    rows = list_clipped_rows(pair)
     for name in "ab":
-        titles = [match.title for side, match in list_clipped_rows(pair) if side == name]
+        titles = [match.title for side, match in rows if side == name]
         if titles:
             listed = titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
             stage.add_mismatch(f"{name.upper()}: rows of {listed}")
