@@ -14,6 +14,7 @@ from typing import TypedDict
 
 OPERATIONS = "operations.json"
 MOST_OPERATIONS = 20_000  # number of operations after which the list ends
+MOST_PARTS = 20_000  # number of operations within layers after which no more are listed
 
 
 class TensorStatistics(TypedDict):
@@ -27,7 +28,7 @@ class TensorStatistics(TypedDict):
     maximum: float | None
 
 
-class Operation(TypedDict):
+class Part(TypedDict):
     """An operation: a function of the framework, a layer that contains no others, or the reduction of losses."""
 
     # Of the function in the framework, such as "log_softmax", of the kind of the layer, such as "Linear", or of the
@@ -42,6 +43,12 @@ class Operation(TypedDict):
     file: str  # name of the file of the line that called it, without directories; empty if only the framework did
     line: int  # number of the line, from 1; 0 if the file is empty
     code: str  # the line
+
+
+class Operation(Part, total=False):
+    """An operation, and what it consists of: another script may compute a recurrent layer or an attention in steps."""
+
+    parts: list[Part]  # the operations from its inputs to its outputs; missing if they are not known
 
 
 class OperationTrace(TypedDict):

@@ -11,10 +11,18 @@ import re
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from common.recording.operation_format import MOST_OPERATIONS, Operation, OperationTrace, TensorStatistics
+from common.recording.operation_format import (
+    MOST_OPERATIONS,
+    MOST_PARTS,
+    Operation,
+    OperationTrace,
+    Part,
+    TensorStatistics,
+)
 from common.recording.record_writer import list_plain_values
 
 # Names of what the model returned: in a record, and while TensorFlow's recorder does not know the calls that are used
@@ -23,6 +31,8 @@ MOST_CHARACTERS = 160  # of a line of code
 MOST_CHARACTERS_OF_ARGUMENT = 1000
 # Packages that are not part of a script, for Python 3.9, which does not list its standard library
 STANDARD_LIBRARY = getattr(sys, "stdlib_module_names", {"contextlib", "functools"}) - {"__main__"}
+
+AnyOperation = TypeVar("AnyOperation", Operation, Part)
 
 
 class OperationObserver:
@@ -39,6 +49,8 @@ class OperationObserver:
         self._packages = tuple(f"{package}." for package in ("common.recording", *packages))
         self._numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # by the id of a tensor: it, and its number
         self._trace: OperationTrace = {"tensors": [], "operations": [], "names": {}, "loss": None, "complete": True}
+        self._parts: list[Part] | None = None  # of the operation that computes now
+        self._part_count = 0  # number of parts of all operations
 
     def see(self, tensor: object, is_changed: bool = False, is_result: bool = False) -> None:
         """Number a tensor before an operation that may change it.
@@ -63,6 +75,7 @@ class OperationObserver:
         inputs: Sequence[object],
         outputs: Sequence[object],
         layer: str,
+        parts: Sequence[Part] = (),
     ) -> None:
         """Add an operation that has ended.
 
@@ -74,7 +87,10 @@ class OperationObserver:
             inputs: The tensors that it received.
             outputs: The tensors that it returned.
             layer: The path of the layer whose code called it; empty outside of the model.
+            parts: The operations that it consists of, as `collect_parts` yields them.
         """
+        if self._parts is not None and self._part_count >= MOST_PARTS:
+            return
         if len(self._trace["operations"]) >= MOST_OPERATIONS:
             self._trace["complete"] = False
             return
@@ -98,7 +114,22 @@ class OperationObserver:
             "line": line,
             "code": code,
         }
+        if self._parts is not None:
+            self._parts += parts or [operation]
+            self._part_count += not parts
+            return
+        if parts:
+            operation["parts"] = _select_operations(parts, operation["outputs"])
         self._trace["operations"].append(operation)
+
+    @contextmanager
+    def collect_parts(self) -> Iterator[list[Part]]:
+        """Collect the operations that are added, as parts of the operation that computes. Those of parts are parts."""
+        outer, self._parts = self._parts, []
+        try:
+            yield self._parts
+        finally:
+            self._parts = outer
 
     def find_number(self, tensor: Any) -> int:  # noqa: ANN401  a tensor of any framework
         """Return the number of a tensor, which it has from now on."""
@@ -140,7 +171,7 @@ class OperationObserver:
         return "", 0, ""
 
 
-def _select_operations(operations: Sequence[Operation], tensors: Iterable[int]) -> list[Operation]:
+def _select_operations(operations: Sequence[AnyOperation], tensors: Iterable[int]) -> list[AnyOperation]:
     """Return the operations that lead to tensors."""
     needed, selected = {*tensors}, []
     for operation in reversed(operations):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from common.errors import UserError, one_line
-from common.recording.operation_format import MOST_OPERATIONS, OperationTrace
+from common.recording.operation_format import MOST_OPERATIONS, MOST_PARTS, OperationTrace
 from common.recording.record_format import FORMAT, READABLE_FORMATS, RecordFacts
 from common.records.files import is_count, is_number, read_json_object
 
@@ -72,7 +72,12 @@ def read_operations(file: Path) -> OperationTrace:
         raise UserError(f"{file}: a tensor has too many axes or elements; record the script again")
     if len(operations) > MOST_OPERATIONS:
         raise UserError(f"{file}: lists more than {MOST_OPERATIONS} operations; record the script again")
-    numbers = [number for operation in operations for number in (*operation["inputs"], *operation["outputs"])]
+    parts = [part for operation in operations for part in operation.get("parts", ())]
+    if len(parts) > MOST_PARTS:
+        raise UserError(f"{file}: lists more than {MOST_PARTS} parts of operations; record the script again")
+    numbers = [
+        number for operation in (*operations, *parts) for number in (*operation["inputs"], *operation["outputs"])
+    ]
     numbers += [*trace["names"].values(), *([] if trace["loss"] is None else [trace["loss"]])]
     if max(numbers, default=0) >= max(count, 1):
         raise UserError(f"{file}: names tensor {max(numbers)}, and has {count} tensors; record the script again")

@@ -25,6 +25,9 @@ MAX_SIZE = 1 << 26  # number of elements up to which a tensor has statistics
 # Layers of Keras that compute what the script wrote
 SCRIPT_KINDS = {"Lambda", "TFOpLambda", "SlicingOpLambda", "TensorFlowOpLayer", "ClassMethod", "InstanceMethod"}
 WHOLE_KINDS = RECURRENT_KINDS | COMPOSITE_KINDS | {"TimeDistributed"}  # layers that compute what their parts do not
+CELL_KINDS = {"LSTMCell", "GRUCell", "SimpleRNNCell", "ConvLSTMCell", "StackedRNNCells"}
+# Layers that other scripts compute in steps
+STEPWISE_KINDS = RECURRENT_KINDS | COMPOSITE_KINDS | CELL_KINDS | {"Attention", "AdditiveAttention"}
 # Operations that return what they receive; the handle of a variable stands for its value
 IDENTITIES = {"ReadVariableOp", "Identity", "IdentityN", "EnsureShape", "CheckNumerics", "Snapshot", "_EagerConst"}
 # Operations on shapes and on the states of random generators
@@ -155,6 +158,11 @@ def is_whole(layer: Layer) -> bool:
     if not is_of_keras(type(layer)) or kind in SCRIPT_KINDS:
         return False
     return kind in WHOLE_KINDS or not list_parts(layer)
+
+
+def has_parts(layer: Layer) -> bool:
+    """Check whether a layer that is one operation lists those that it consists of."""
+    return get_kind(layer) in STEPWISE_KINDS
 
 
 def is_of_keras(function: object) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.recording.operation_format import OperationTrace
+from common.recording.operation_format import OperationTrace, Part
 from common.recording.operation_observer import OperationObserver
 from common.recording.record_format import LossFacts
 from tf_impl.record.layer_observer import LayerObserver
@@ -22,6 +22,7 @@ from tf_impl.record.operation_facts import (
     IDENTITIES,
     KERAS_PACKAGES,
     describe_operation,
+    has_parts,
     is_of_keras,
     is_whole,
     list_settings,
@@ -124,9 +125,11 @@ class OperationTracer:
 
         def end(returned: object, has_activation: bool) -> None:
             weights = self._number_weights(layer)
-            self._add(type(layer).__name__, list_settings(layer, has_activation), [*inputs, *weights], returned, path)
+            settings = list_settings(layer, has_activation)
+            self._add(type(layer).__name__, settings, [*inputs, *weights], returned, path, parts)
 
-        with self._hide(), TracedLayer(layer, end, self._activate) as traced:
+        collect = self._observer.collect_parts() if has_parts(layer) else self._hide()
+        with collect as parts, TracedLayer(layer, end, self._activate) as traced:
             returned = original(layer, *args, **kwargs)
         traced.end(returned)
         self._forget_assigned()
@@ -214,11 +217,12 @@ class OperationTracer:
         return not (has_ended or self._is_busy) and threading.get_ident() == self._thread
 
     @contextlib.contextmanager
-    def _hide(self) -> Iterator[None]:
+    def _hide(self) -> Iterator[tuple[()]]:
+        """Do not list operations within this context. It has no parts."""
         is_running = self._is_running
         self._hidden += is_running
         try:
-            yield
+            yield ()
         finally:
             self._hidden -= is_running and self._hidden > 0
 
@@ -238,12 +242,13 @@ class OperationTracer:
         return handles
 
     def _add(
-        self, name: str, arguments: Mapping[str, object], inputs: Sequence[object], returned: object, path: str
-    ) -> None:
+        self, name: str, arguments: Mapping[str, object], inputs: Sequence[object], returned: object, path: str,
+        parts: Sequence[Part] = (),
+    ) -> None:  # fmt: skip
         """Add an operation, unless it built a layer or returned what it received, such as a dropout that is off."""
         outputs, known = [*name_tensors(returned).values()], {id(tensor) for tensor in inputs}
         if all(map(is_eager, [*inputs, *outputs])) and any(id(tensor) not in known for tensor in outputs):
-            self._guard(lambda: self._observer.add(name, arguments, inputs, outputs, path))
+            self._guard(lambda: self._observer.add(name, arguments, inputs, outputs, path, parts))
 
     def _guard(self, function: Callable[[], object]) -> None:
         """Call a function of the tracer, whose own operations are not listed. Its errors end the trace."""

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from common.recording.operation_format import OperationTrace
 from common.recording.operation_observer import OperationObserver
 from torch_impl.record.arrays import first_tensor, name_tensors
+from torch_impl.record.attention_parts import AttentionPart, add_parts, list_attention_parts
 from torch_impl.record.model_facts import ROOT
 from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_arguments, name_function
 from torch_impl.record.patches import find_observed
@@ -69,8 +70,8 @@ class OperationMode(TorchFunctionMode):
         self._path: list[str] = []
         self._observer: OperationObserver | None = None
         self._note = note
-        # Path and inputs of the layer that counts as one operation, during its call
-        self._leaf: tuple[str, list[torch.Tensor]] | None = None
+        # Path, inputs and arguments of the layer that counts as one operation, during its call
+        self._leaf: tuple[str, list[torch.Tensor], tuple[Any, dict[str, Any]]] | None = None
         self._origin = (0, 0)  # process and thread
         self._loss_calls = 0
         self._handles: list[torch.utils.hooks.RemovableHandle] = []  # of the hooks of all modules
@@ -102,9 +103,8 @@ class OperationMode(TorchFunctionMode):
             return
         self._variables = variables
         self._observer = OperationObserver(measure_tensor, PACKAGES)
-        self._loss_calls = 0
         self._origin, self._leaf = (os.getpid(), threading.get_ident()), None
-        self._path, self._versions = [], {}
+        self._path, self._versions, self._loss_calls = [], {}, 0
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(self._before_module),
@@ -163,7 +163,7 @@ class OperationMode(TorchFunctionMode):
         return self._observer.find_number(tensor)
 
     @_guard
-    def enter_layer(self, path: str, module: torch.nn.Module, arguments: object) -> None:
+    def enter_layer(self, path: str, module: torch.nn.Module, arguments: tuple[Any, dict[str, Any]]) -> None:
         """Notice that the pass enters a layer. A layer of PyTorch is one operation."""
         if self._observer is None or self._leaf is not None:
             return
@@ -171,7 +171,7 @@ class OperationMode(TorchFunctionMode):
         if path != ROOT:
             self.name(f"layer/{path}/input", first_tensor(arguments))
         if is_operation(module):
-            self._leaf = path, self._see_all([arguments, list(module.parameters())])
+            self._leaf = path, self._see_all([arguments, list(module.parameters())]), arguments
 
     @_guard
     def leave_layer(self, path: str, module: torch.nn.Module, returned: object) -> None:
@@ -182,8 +182,9 @@ class OperationMode(TorchFunctionMode):
             if self._leaf[0] != path:
                 return
             attributes = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-            inputs, self._leaf = self._leaf[1], None
-            self._add(type(module).__name__, attributes, inputs, returned)
+            (_, inputs, (args, kwargs)), self._leaf = self._leaf, None
+            parts = list_attention_parts(module, args, kwargs, returned)
+            self._add(type(module).__name__, attributes, inputs, returned, parts)
         del self._path[self._path.index(path) :]
         if path != ROOT:
             self.name(f"layer/{path}/output", first_tensor(returned))
@@ -272,11 +273,14 @@ class OperationMode(TorchFunctionMode):
         arguments, received = list_arguments(function, args, kwargs), [tensor for tensor, _ in inputs]
         reduction = split_reduction(function, args, kwargs)
         if reduction is not None:
-            self._add(name, {**arguments, "reduction": "none"}, received, reduction.losses)
+            self._add(name, {**arguments, "reduction": "none"}, received, reduction.losses, [])
             name, arguments, received = reduction.name, {**reduction.arguments}, [reduction.losses]
-        self._add(name, arguments, received, returned)
+        self._add(name, arguments, received, returned, list_attention_parts(function, args, kwargs, result))
 
-    def _add(self, name: str, arguments: Mapping[str, object], inputs: list[torch.Tensor], returned: object) -> None:
+    def _add(
+        self, name: str, arguments: Mapping[str, object], inputs: list[torch.Tensor], returned: object,
+        parts: list[AttentionPart],
+    ) -> None:  # fmt: skip
         assert self._observer is not None
         outputs = [tensor for _, tensor in name_tensors(returned)]
         received = {id(tensor) for tensor in inputs}
@@ -285,7 +289,8 @@ class OperationMode(TorchFunctionMode):
         for base in bases:
             self._observer.see(base, is_changed=True)
         outputs = list({id(tensor): tensor for tensor in [*outputs, *bases]}.values())
-        self._observer.add(name, arguments, inputs, outputs, self._path[-1] if self._path else "")
+        path = self._path[-1] if self._path else ""
+        self._observer.add(name, arguments, inputs, outputs, path, add_parts(self._observer, parts, path))
         self._versions.update((id(tensor), _read_version(tensor)) for tensor in outputs)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
+from common.diagnose.recorded.operations.first_functions import find_other_functions, find_other_operand, find_scaled
 from common.diagnose.recorded.operations.first_results import (
     find_averaged,
     find_omitted,
@@ -16,6 +17,7 @@ from common.diagnose.recorded.operations.first_results import (
     find_unrecorded,
 )
 from common.diagnose.recorded.operations.operation_words import describe_lines, locate, shorten
+from common.diagnose.recorded.operations.parts import expand_parts
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
@@ -166,7 +168,7 @@ def _read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | No
     step = pair.equal_steps[0]
     counts = [side.batches.count_examples(step)[0] for side in pair.sides]
     has_same_examples = counts[0] == counts[1] and set(pair.orders[step][: counts[0]]) == {*range(counts[0])}
-    return (a, b) if has_same_examples else None
+    return expand_parts(a, b) if has_same_examples else None
 
 
 def _explain_section(section: DifferingSection, place: str) -> Explanation:
@@ -177,6 +179,7 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
     return (
         _explain_same_operation(section, place)
         or _explain_first_results(section, place)
+        or _explain_first_functions(section, place)
         or _explain_unrecorded(section, place)
         or _explain_unaligned(section, place)
     )
@@ -213,6 +216,26 @@ def _explain_first_results(section: DifferingSection, place: str) -> Explanation
         name, words = "AB"[averaged.side], _describe_sides(section, averaged.a, averaged.b)
         reason = f"only {name} divides by {averaged.count}, the number of elements of its mean"
         return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}")
+    return None
+
+
+def _explain_first_functions(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain other functions, operands or factors that are applied to the same tensors; None if there are none."""
+    sides = section.a, section.b, section.matches
+    functions = find_other_functions(*sides)
+    if functions is not None:
+        reason = "the same functions are applied to other tensors:" if functions.is_exchange else EQUAL_TENSORS
+        words = _describe_sides(section, functions.a, functions.b)
+        return Explanation("operation", f"{place}: {reason} {words}", confirmed=not functions.is_exchange)
+    operands = find_other_operand(*sides)
+    if operands is not None:
+        words = _describe_sides(section, operands[:1], operands[1:])
+        return Explanation("operation", f"{place}: a tensor is combined with another one: {words}", confirmed=False)
+    scaled = find_scaled(*sides)
+    if scaled is not None:
+        words = _describe_sides(section, scaled.a, scaled.b)
+        reason = f"B's numbers are {scaled.factor:.6g} times A's"
+        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}", confirmed=False)
     return None
 
 

@@ -9,7 +9,7 @@ VERSION = re.compile(r"v\d+$")  # end of names such as "AddV2"
 SPELLINGS = {
     name: names[0]
     for names in (
-        ("matmul", "batchmatmul", "bmm", "mm", "einsum", "linear", "dense", "biasadd", "addmm"),
+        ("matmul", "batchmatmul", "bmm", "mm", "einsum", "linear", "dense", "einsumdense", "biasadd", "addmm"),
         ("add", "iadd", "radd", "addn"),
         ("sub", "isub", "rsub", "subtract"),
         ("mul", "imul", "rmul", "multiply"),
@@ -36,6 +36,12 @@ LAYOUTS = (
 )
 INDEXED = ("gather", "indexadd")  # operations that select or add numbers at indices, in one spelling
 COLLECTING = ("add", "cat", "stack")  # operations of many tensors, in any grouping
+# Functions of one tensor, in one spelling. Their other names return other numbers.
+FUNCTIONS = {
+    *("maximum", "sigmoid", "hardsigmoid", "tanh", "hardtanh", "gelu", "silu", "hardswish", "mish", "softplus"),
+    *("elu", "selu", "celu", "leakyrelu", "relu6", "softsign", "logsigmoid", "softmax", "logsoftmax", "sparsemax"),
+    *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "erf", "reciprocal"),
+}
 ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
 
 

@@ -242,6 +242,13 @@ class SectionSide:
         values = [self._trace["tensors"][tensor]["sum"] for tensor in operation["inputs"] if self._is_number(tensor)]
         return [value for value in values if value is not None]
 
+    def list_factors(self, operation: Operation) -> list[float]:
+        """Return the numbers of the code by which an operation multiplies or divides."""
+        if normalize_name(operation) not in ("mul", "div"):
+            return []
+        values = operation["arguments"].values()
+        return [*self.list_numbers(operation), *(float(x) for x in values if type(x) in (int, float))]
+
     def find_selection(self, operation: Operation) -> Selection | None:
         """Return the elements that an operation selects by its index; None if its arguments do not say it."""
         index = operation["arguments"].get("index")

@@ -37,6 +37,18 @@ class TensorMatches:
         factors = np.array([1.0, *[factor] * 4])
         return bool(self._compare(self._a[[a]] * factors, self._b[b])[0])
 
+    def find_factor(self, a: int, b: int) -> float | None:
+        """Return the numbers of tensor `b` of B divided by those of tensor `a` of A; None if they are no multiples.
+
+        Tensors of equal numbers have no factor, and neither have tensors that hold a single number: any other one is
+        its multiple.
+        """
+        (_, norm, _, minimum, maximum), norm_b = self._a[a], self._b[b, 1]
+        if not (norm > 0 and norm_b > 0 and minimum < maximum):
+            return None
+        factor = float(norm_b / norm)
+        return factor if self.are_multiples(a, b, factor) and not self.are_equal(a, b) else None
+
     def count_equal(self, a: Sequence[int], b: Sequence[int]) -> tuple[int, int]:
         """Return how many tensors of two lists, of A and of B, are equal, and how many others both lists have."""
         remaining = [*b[:MOST_COMPARED]]

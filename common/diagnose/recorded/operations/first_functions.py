@@ -1,0 +1,129 @@
+"""First operations of two scripts that apply something else to the same tensors: a function, an operand or a factor.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A `side` is the part of a script
+that leads from tensors with an equal one in the other script to a tensor that differs.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, FUNCTIONS, normalize_name
+from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
+from common.recording.operation_format import Operation
+
+COMBINING = (*ELEMENTWISE, "matmul")  # operations of two tensors, in one spelling
+
+
+@dataclass(frozen=True)
+class OtherFunctions:
+    """Functions that the scripts apply to the same tensors.
+
+    Attributes:
+        a: The functions of A.
+        b: The functions of B, in the order of the tensors.
+        is_exchange: Whether A and B apply the same functions, but each to another tensor.
+    """
+
+    a: Sequence[Operation]
+    b: Sequence[Operation]
+    is_exchange: bool
+
+
+@dataclass(frozen=True)
+class ScaledResult:
+    """Tensors that differ by a factor.
+
+    Attributes:
+        a: The operations of A that compute its tensor from tensors with an equal one in B.
+        b: The same for B.
+        factor: B's numbers divided by A's.
+    """
+
+    a: Sequence[Operation]
+    b: Sequence[Operation]
+    factor: float
+
+
+def find_other_functions(a: SectionSide, b: SectionSide, matches: TensorMatches) -> OtherFunctions | None:
+    """Return functions of one tensor that are others in B, such as hardsigmoid for sigmoid; None without any.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    functions_a, functions_b = [*_list_functions(a)], [*_list_functions(b)]
+    pairs: list[tuple[Operation, Operation]] = []
+    for tensor, of_a in functions_a:
+        counterparts = [of_b for other, of_b in functions_b if matches.are_equal(tensor, other)]
+        is_single = [received for received, _ in functions_a].count(tensor) == 1
+        if is_single and len(counterparts) == 1 and normalize_name(counterparts[0]) != normalize_name(of_a):
+            pairs.append((of_a, counterparts[0]))
+    names_a, names_b = (sorted(normalize_name(pair[side]) for pair in pairs) for side in (0, 1))
+    if not pairs:
+        return None
+    return OtherFunctions([x for x, _ in pairs], [y for _, y in pairs], is_exchange=names_a == names_b)
+
+
+def _list_functions(side: SectionSide) -> Iterator[tuple[int, Operation]]:
+    """Yield the first functions of one tensor, such as activations, each after the tensor that it receives."""
+    for operation in side.first_operations[:MOST_COMPARED]:
+        tensors = side.list_tensors(operation)
+        if len(tensors) == 1 and normalize_name(operation) in FUNCTIONS:
+            yield tensors[0], operation
+
+
+def find_other_operand(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:
+    """Return operations of one name that combine an equal tensor with other ones; None without any.
+
+    A tensor that only one script combines must not be used by the section of the other one: (x * y) * z is x * (y * z).
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    firsts = [[x for x in side.first_operations if normalize_name(x) in COMBINING] for side in (a, b)]
+    for of_a, of_b in product(*(operations[:MOST_COMPARED] for operations in firsts)):
+        tensors_a, tensors_b = a.list_floats(of_a, is_nonzero=True), b.list_floats(of_b, is_nonzero=True)
+        if normalize_name(of_a) != normalize_name(of_b) or len(tensors_a) != 2 or len(tensors_b) != 2:
+            continue
+        others_a = [x for x in tensors_a if not any(matches.are_equal(x, y) for y in tensors_b)]
+        others_b = [y for y in tensors_b if not any(matches.are_equal(x, y) for x in tensors_a)]
+        if (
+            (len(others_a), len(others_b)) == (1, 1)
+            and a.count_elements(others_a) == b.count_elements(others_b)
+            and not any(matches.are_equal(others_a[0], y) for y in b.received)
+            and not any(matches.are_equal(x, others_b[0]) for x in a.received)
+        ):
+            return of_a, of_b
+    return None
+
+
+def find_scaled(a: SectionSide, b: SectionSide, matches: TensorMatches) -> ScaledResult | None:
+    """Return the first tensors that differ by a factor that no later operation takes back; None without any.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    for of_a, of_b in product(a.operations[:MOST_COMPARED], b.operations[:MOST_COMPARED]):
+        results = of_a["outputs"][0], of_b["outputs"][0]
+        factor = matches.find_factor(*results)
+        if factor is None:
+            continue
+        leading_a, leading_b = a.list_leading_to(results[0]), b.list_leading_to(results[1])
+        if not any(
+            math.isclose(number, x, rel_tol=1e-4)
+            for side, leading in ((a, leading_a), (b, leading_b))
+            for operation in side.operations
+            if operation not in leading
+            for number in side.list_factors(operation)
+            for x in (factor, 1 / factor)
+        ):
+            return ScaledResult(leading_a, leading_b, factor)
+    return None
