@@ -118,8 +118,9 @@ class OperationObserver:
             self._parts += parts or [operation]
             self._part_count += not parts
             return
-        if parts:
-            operation["parts"] = _select_operations(parts, operation["outputs"])
+        needed = _select_operations(parts, operation["outputs"])
+        if needed:  # else the last ones are not listed
+            operation["parts"] = needed
         self._trace["operations"].append(operation)
 
     @contextmanager

@@ -64,6 +64,10 @@ class AttentionParts:
         parameters = [weight, *([bias] if isinstance(bias, torch.Tensor) else [])]
         return self._add("linear", {}, [inputs, *parameters], functional.linear(inputs, *parameters))
 
+    def arrange(self, tensor: torch.Tensor, arranged: torch.Tensor) -> torch.Tensor:
+        """Put the numbers of a tensor into another shape."""
+        return self._add("reshape", {}, [tensor], arranged)
+
     def _add(
         self, name: str, arguments: dict[str, object], inputs: list[torch.Tensor], output: torch.Tensor
     ) -> torch.Tensor:
@@ -132,12 +136,14 @@ def _list_module_parts(
         rows = slice(position * module.embed_dim, (position + 1) * module.embed_dim)
         bias = None if module.in_proj_bias is None else module.in_proj_bias[rows]
         projected = parts.project(arguments[name], weight[rows] if module._qkv_same_embed_dim else weight, bias)
-        projected = projected if module.batch_first else projected.transpose(0, 1)
-        heads.append(projected.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2))
+        rows_first = projected if module.batch_first else projected.transpose(0, 1)
+        divided = rows_first.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2)
+        heads.append(parts.arrange(projected, divided))  # [examples, heads, targets or sources, size]
     mask = _join_masks(arguments, module.num_heads, heads[0].dtype)
-    attended = parts.attend(heads[0], heads[1], heads[2], module.head_dim**-0.5, mask).transpose(1, 2).flatten(2)
-    attended = attended if module.batch_first else attended.transpose(0, 1)
-    parts.project(attended, module.out_proj.weight, module.out_proj.bias)
+    attended = parts.attend(heads[0], heads[1], heads[2], module.head_dim**-0.5, mask)
+    joined = attended.transpose(1, 2).flatten(2)
+    joined = parts.arrange(attended, joined if module.batch_first else joined.transpose(0, 1))
+    parts.project(joined, module.out_proj.weight, module.out_proj.bias)
     return parts.listed
 
 

@@ -179,8 +179,9 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
     return (
         _explain_same_operation(section, place)
         or _explain_first_results(section, place)
-        or _explain_first_functions(section, place)
         or _explain_unrecorded(section, place)
+        or _explain_omitted(section, place)
+        or _explain_first_functions(section, place)
         or _explain_unaligned(section, place)
     )
 
@@ -219,6 +220,38 @@ def _explain_first_results(section: DifferingSection, place: str) -> Explanation
     return None
 
 
+def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain an operation of both scripts that receives another tensor, which no operation of the record computes."""
+    shape = None
+    if section.first is not None:
+        shape = find_unrecorded(section.a, section.b, section.first, section.matches)
+    if section.first is None or shape is None:
+        return None
+    words = _describe_sides(section, section.first[:1], section.first[1:])
+    sentence = f"{place}: {words}: a tensor {shape} that is not recorded has other numbers, "
+    sentence += "such as a weight of another model, which its own optimizer has changed"
+    return Explanation("other_state_of_loss" if place == LOSS else "operation", sentence, confirmed=False)
+
+
+def _explain_omitted(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain an operation that only one script computes before equal ones; None if there is none."""
+    omitted = find_omitted(section.a, section.b, section.matches)
+    return None if omitted is None else _explain_one_side(section, place, *omitted, confirmed=True)
+
+
+def _explain_one_side(
+    section: DifferingSection, place: str, a: Sequence[Operation], b: Sequence[Operation], *, confirmed: bool
+) -> Explanation:
+    """Name operations that only one side computes: the operations of the other side are none."""
+    if a:
+        return Explanation(
+            "missing_operation", f"{place}: B does not compute {describe_lines(section.a, a)}", confirmed=confirmed
+        )
+    return Explanation(
+        "added_operation", f"{place}: B also computes {describe_lines(section.b, b)}", confirmed=confirmed
+    )
+
+
 def _explain_first_functions(section: DifferingSection, place: str) -> Explanation | None:
     """Explain other functions, operands or factors that are applied to the same tensors; None if there are none."""
     sides = section.a, section.b, section.matches
@@ -239,29 +272,11 @@ def _explain_first_functions(section: DifferingSection, place: str) -> Explanati
     return None
 
 
-def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain an operation of both scripts that receives another tensor, which no operation of the record computes."""
-    shape = None
-    if section.first is not None:
-        shape = find_unrecorded(section.a, section.b, section.first, section.matches)
-    if section.first is None or shape is None:
-        return None
-    words = _describe_sides(section, section.first[:1], section.first[1:])
-    sentence = f"{place}: {words}: a tensor {shape} that is not recorded has other numbers, "
-    sentence += "such as a weight of another model, which its own optimizer has changed"
-    return Explanation("other_state_of_loss" if place == LOSS else "operation", sentence, confirmed=False)
-
-
 def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
     """Name the operations that have no counterpart on the other side, or all of them."""
-    omitted = find_omitted(section.a, section.b, section.matches)
-    a, b = section.list_unaligned() if omitted is None else omitted
-    if a and not b:
-        sentence = f"{place}: B does not compute {describe_lines(section.a, a)}"
-        return Explanation("missing_operation", sentence, confirmed=omitted is not None or section.begins_with(a, 0))
-    if b and not a:
-        sentence = f"{place}: B also computes {describe_lines(section.b, b)}"
-        return Explanation("added_operation", sentence, confirmed=omitted is not None or section.begins_with(b, 1))
+    a, b = section.list_unaligned()
+    if not (a and b):
+        return _explain_one_side(section, place, a, b, confirmed=section.begins_with(a or b, 0 if a else 1))
     is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
     reason = f"{EQUAL_TENSORS} " if is_exact else ""
     return Explanation("operation", f"{place}: {reason}{_describe_sides(section, a, b)}", confirmed=is_exact)

@@ -1,8 +1,12 @@
 """Tests of the observer of operations."""
 
 import gc
+import itertools
 import json
 
+import pytest
+
+from common.recording import operation_observer
 from common.recording.operation_observer import OperationObserver
 from tests.unit.common.recording.tensors import measure, to_tensor
 
@@ -80,3 +84,31 @@ def test_operations_of_the_loss_and_of_outputs_are_kept() -> None:
     observer.add("binary_crossentropy", {}, [logits], [loss], "")
     names = [operation["name"] for operation in observer.finish(loss)["operations"]]
     assert names == ["sigmoid", "binary_crossentropy"]
+
+
+def test_parts_of_a_part_are_parts_of_the_outer_operation() -> None:
+    observer = OperationObserver(measure, [])
+    x, hidden, unused, y = (to_tensor([number]) for number in range(4))
+    with observer.collect_parts() as parts:
+        with observer.collect_parts() as inner:
+            observer.add("exp", {}, [x], [hidden], "")
+        observer.add("Cell", {}, [x], [hidden], "", inner)
+        observer.add("exp", {}, [x], [unused], "")
+        observer.add("log", {}, [hidden], [y], "")
+    observer.add("Recurrent", {}, [x], [y], "", parts)
+    (operation,) = observer.finish(y)["operations"]
+    assert operation["name"] == "Recurrent"
+    assert [part["name"] for part in operation["parts"]] == ["exp", "log"]
+
+
+def test_many_parts_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_observer, "MOST_PARTS", 2)
+    observer = OperationObserver(measure, [])
+    tensors = [to_tensor([number]) for number in range(4)]
+    with observer.collect_parts() as parts:
+        for received, returned in itertools.pairwise(tensors):
+            observer.add("exp", {}, [received], [returned], "")
+    observer.add("Recurrent", {}, tensors[:1], tensors[-1:], "", parts)
+    trace = observer.finish(tensors[-1])
+    assert trace["complete"]
+    assert "parts" not in trace["operations"][0]

@@ -1,0 +1,72 @@
+"""Tests of the functions, operands and factors that two scripts apply to the same tensors."""
+
+import numpy as np
+import pytest
+
+from common.diagnose.recorded.operations.explanation import LOSS, explain_operations
+from common.recording.operation_format import OperationTrace
+from tests.unit.common.diagnose.recorded.operations.test_explanation import make_pair
+from tests.unit.common.diagnose.recorded.operations.traces import Script
+from tests.unit.common.recording.tensors import Tensor, to_tensor
+
+ARRAYS = np.random.default_rng(11).normal(size=(3, 4, 6))
+
+
+def _explain(a: OperationTrace, b: OperationTrace) -> str:
+    explanation = explain_operations(make_pair(a, b), "loss", LOSS, LOSS)
+    assert explanation is not None
+    return explanation.sentence
+
+
+def _make_script() -> tuple[Script, dict[str, Tensor]]:
+    """Return a script, and three tensors that it computes from its input."""
+    script = Script(arrays=ARRAYS)
+    arrays = script.inputs["arrays"]
+    return script, {name: script.call("tanh", lambda x, i=i: np.tanh(x[i]), arrays) for i, name in enumerate("xyz")}
+
+
+def _finish(script: Script, tensor: Tensor) -> OperationTrace:
+    return script.finish(script.call("mean", np.mean, script.call("exp", np.exp, tensor)))
+
+
+def _multiply(operands: str, is_squared: bool = False) -> OperationTrace:
+    """Return the operations of a product of inputs, from the left, such as "x y" or "y z x"."""
+    script, tensors = _make_script()
+    first, *others = (tensors[name] for name in operands.split())
+    for other in others:
+        first = script.call("mul", np.multiply, first, other)
+    return _finish(script, script.call("square", np.square, first) if is_squared else first)
+
+
+def test_other_operand_is_named() -> None:
+    sentence = _explain(_multiply("x y"), _multiply("x z"))
+    assert sentence.startswith("loss: a tensor is combined with another one: A computes mul in ")
+
+
+def test_products_in_another_order_are_not_blamed() -> None:
+    """Only B squares the product."""
+    assert "another one" not in _explain(_multiply("x y z"), _multiply("y z x", is_squared=True))
+
+
+def _scale(factor: float, name: str, is_taken_back: bool = False, is_clipped: bool = False) -> OperationTrace:
+    """Return the operations of numbers that are multiplied before or after a function of its own name."""
+    script, tensors = _make_script()
+    scaled = script.call(name, lambda x: x * factor, tensors["x"])
+    if is_taken_back:
+        scaled = script.call("div", np.divide, scaled, to_tensor(factor))
+    scaled = script.call("clamp", lambda x: np.maximum(x, -1), scaled) if is_clipped else scaled
+    return _finish(script, script.call("cumsum", np.cumsum, scaled))
+
+
+@pytest.mark.parametrize("factor", [3.0, 0.125])
+def test_factor_is_named(factor: float) -> None:
+    sentence = _explain(_scale(1.5, "first"), _scale(1.5 * factor, "second"))
+    assert sentence.endswith(f": B's numbers are {factor:g} times A's")
+    assert "A computes first in " in sentence
+    assert ", and B second in " in sentence
+    assert "exp" not in sentence
+
+
+def test_factor_that_is_taken_back_is_not_named() -> None:
+    """Only B clips the numbers."""
+    assert "times" not in _explain(_scale(1.5, "first"), _scale(4.5, "first", is_taken_back=True, is_clipped=True))
