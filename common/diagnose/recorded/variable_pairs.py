@@ -6,7 +6,7 @@ PyTorch's arrays are then converted to Keras's layout. The layout in which both 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -151,7 +151,23 @@ def describe_recorded_model(model: RecordedModel) -> ModelDescription:
         if layer["variables"]
     ]
     owned = {name for layer in layers for name in layer.variables.values()}
-    return ModelDescription(layers, variables, [name for name in variables if name not in owned], has_channels=False)
+    unowned = [name for name in variables if name not in owned]
+    layers += _describe_uncalled(unowned, "." if model.is_torch else "/")
+    return ModelDescription(layers, variables, unowned, has_channels=False)
+
+
+def _describe_uncalled(names: Sequence[str], separator: str) -> list[LayerDescription]:
+    """Return layers that the script does not call: other code may use their variables, such as an embedding's weight.
+
+    Args:
+        names: The names of the variables.
+        separator: The text between the path of a layer and the role of its variable.
+    """
+    roles: dict[str, dict[str, str]] = {}
+    for name in names:
+        path, _, role = name.rpartition(separator)
+        roles.setdefault(path, {})[role] = name
+    return [LayerDescription("", path, {}, variables) for path, variables in roles.items()]
 
 
 def _pair_names(names_a: list[str], names_b: list[str]) -> list[tuple[str, str]]:
