@@ -46,7 +46,17 @@ def translate_attributes(layer: LayerFacts, is_torch: bool) -> dict[str, object]
     momentum = values.get("momentum")
     if not is_torch and isinstance(momentum, int | float):
         values["momentum"] = round(1 - momentum, 12)
+    if find_common_kind(layer["kind"]) in RECURRENT:
+        values.update(_list_activations(layer["attributes"], is_torch))
     return values
+
+
+def _list_activations(attributes: Mapping[str, object], is_torch: bool) -> dict[str, object]:
+    """Return the activations of a recurrent layer. PyTorch's LSTM and GRU have no attributes for theirs."""
+    if is_torch:
+        return {"activation": attributes.get("nonlinearity", "tanh"), "recurrent_activation": "sigmoid"}
+    names = ("activation", "recurrent_activation")  # a function of the script has no name
+    return {name: attributes[name] for name in names if isinstance(attributes.get(name), str)}
 
 
 def find_dropout_rate(layer: LayerFacts) -> float | None:

@@ -20,6 +20,7 @@ from common.diagnose.recorded.carried_states import list_carried_states
 from common.diagnose.recorded.differing_calls import describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.joined_outputs import join_outputs
+from common.diagnose.recorded.merged_rows import arrange_rows
 from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.output_activation import align_outputs
@@ -80,19 +81,27 @@ class _LayerComparison:
         expected, call_of_b = self.calls_of_a.get(layer.path_b), layer.get_call_of_b(self.b.calls)
         if expected is None or call_of_b is None:
             return
-        a, b = expected.received, call_of_b.received
+        examples = len(self.pair.orders[self.pair.equal_steps[0]])
+        arranged = arrange_rows(expected, call_of_b, examples, self._are_close)
+        a, b = arranged.received, call_of_b.received
         has_equal_input = not self.differs
         if a is not None and b is not None and a.shape == b.shape and b.dtype.kind == "f":
             has_equal_input = self._compare_input(layer, a, b)
         returned = self.followed.get(layer.path_b)
         if returned is not None and a is not None and not (layer.entries_a or layer.entries_b):
-            has_equal_input, call_of_b = True, RecordedCall(a, returned)  # B's layer has computed on A's array
+            # B's layer has computed on A's array
+            a, has_equal_input, call_of_b = expected.received, True, RecordedCall(expected.received, returned)
+        else:
+            expected = arranged
         self.has_drawn |= self._may_be_random(layer)
         if self.pair.why_outputs_differ and (not has_equal_input or self._may_be_random(layer)):
             return
         if expected.returned is not None and call_of_b.returned is not None:
             self._compare_returned(layer, expected, call_of_b, has_equal_input)
         self.earlier_outputs.append(LayerOutput(layer.title, expected.returned, a, b))
+
+    def _are_close(self, a: np.ndarray, b: np.ndarray) -> bool:
+        return relative_difference(a, b) <= rounding_tolerance(self.pair.noise, self.pair.precision)
 
     def _may_be_random(self, layer: LayerMatch) -> bool:
         """Check whether a layer draws random numbers, or is of an unknown kind that may consist of such layers."""
