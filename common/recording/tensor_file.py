@@ -38,7 +38,7 @@ class TensorFile:
         """
         self.path, self._aliases = path, aliases
         with self._open() as file:
-            keys = list(file.keys())
+            keys = list(file.offset_keys())  # in the order of the script
             unknown = sorted({file.get_slice(key).get_dtype() for key in keys} - DTYPES)
         if unknown:
             raise UserError(f"{path}: has tensors of the type {unknown[0]}, which no recorder writes; record again")

@@ -34,7 +34,8 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
     """
     header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # wide types stay aligned
+    # Wide types stay aligned. Tensors of one width stay in the order in which the script has them
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
     for name, array in ordered:
         if array.dtype.name not in TYPES:
             raise TypeError(f"{name}: safetensors cannot hold the type {array.dtype.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,13 @@ from common.recording.record_format import LayerFacts, name_call
 from common.recording.record_writer import Sample
 from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.copies import Copies
+from torch_impl.record.direct_calls import observe_direct_calls
 from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
 from torch_impl.record.model_facts import ROOT, describe_layer, find_unflattened_shape, name_layers, name_variables
 from torch_impl.record.operation_tracer import OperationMode
+from torch_impl.record.patches import Patches
 
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
     # (facts, layer, args, kwargs, returned) -> the layer's output for the recorded input of its counterpart, or None
@@ -38,7 +41,8 @@ class ModelCall:
         layers: The inputs and outputs of layers, as layer/PATH/input and layer/PATH/output.
         facts: The layers in the order in which the pass entered them.
         marks: The marks of the outputs in the graph.
-        parts: The paths of layers that the script called instead of the model.
+        parts: The paths of layers that the script called instead of the model, or with its outputs.
+        begins_with_part: Whether the script called the first one instead of the model.
     """
 
     inputs: dict[str, np.ndarray | Sample] = field(default_factory=dict)
@@ -47,6 +51,8 @@ class ModelCall:
     facts: list[LayerFacts] = field(default_factory=list)
     marks: list[MarkReference] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
+    begins_with_part: bool = False
+    seen: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # the inputs, and what the parts returned
 
 
 class CallObserver:
@@ -80,6 +86,7 @@ class CallObserver:
         self._stack: list[str] = []  # paths of the layers that the pass is in
         self._names: dict[int, str] = {}  # of variables, by identity
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._patches = Patches()
 
     def register(self, entry: torch.nn.Module, guard: Guard, with_layers: bool) -> None:
         """Register the hooks.
@@ -90,6 +97,8 @@ class CallObserver:
             with_layers: Whether the layers have hooks.
         """
         self._has_layers = with_layers
+        if with_layers:
+            observe_direct_calls(self._patches, entry, lambda: bool(self._stack))
         self._add(entry, guard, self._enter_model, self._leave_model)
         for path, layer in name_layers(self._model).items() if with_layers else ():
             # A loss function in an attribute of the model, as Lightning's modules have it, is none of its layers
@@ -101,6 +110,7 @@ class CallObserver:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._patches.restore()
         self.pending.clear()
         self.operations.finish(None)
 
@@ -213,19 +223,41 @@ class CallObserver:
             self.draws.start(self._model)
         self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
         kept_calls = [call for call in self.pending if list_marks([call])]  # the script has dropped the others
-        self.pending = [*kept_calls, ModelCall(inputs=self.copies.copy_all(arguments))]
+        self.pending = [
+            *kept_calls,
+            ModelCall(inputs=self.copies.copy_all(arguments), seen=_list_references(arguments)),
+        ]
         if self._observes_layers:
             if not (kept_calls and self.operations.is_observing):
                 self.operations.begin(self._names)
             self.operations.name_all(f"{name_call(0, len(kept_calls))}/input", arguments)
 
     def _begin_part(self, path: str, arguments: object) -> None:
-        """Begin or continue a pass in which the script calls layers instead of the model."""
-        if not (self.pending and self.pending[-1].parts):
+        """Begin or continue a pass in which the script calls layers instead of the model, or with its outputs."""
+        if not (self.pending and (self.pending[-1].parts or self._receives_output(arguments))):
             self._begin(arguments)
-        elif self._observes_layers:  # the script may have drawn between two layers
-            self.draws.start(self._model)
+            self.pending[-1].begins_with_part = True
+        else:
+            self._add_inputs(path, arguments)
+            if self._observes_layers:  # the script may have drawn between two layers
+                self.draws.start(self._model)
         self.pending[-1].parts.append(path)
+
+    def _has_seen(self, tensor: torch.Tensor) -> bool:
+        return any(reference() is tensor for reference in self.pending[-1].seen)
+
+    def _receives_output(self, arguments: object) -> bool:
+        """Check whether a layer receives an output of the last pass."""
+        return any(self._has_seen(tensor) for _, tensor in name_tensors(arguments) if tensor.grad_fn is not None)
+
+    def _add_inputs(self, path: str, arguments: object) -> None:
+        """Add what a further layer receives to the inputs of the pass, unless a layer has computed or received it."""
+        call, position = self.pending[-1], len(self.pending) - 1
+        for name, tensor in name_tensors(arguments):
+            if tensor.grad_fn is None and not self._has_seen(tensor):
+                call.inputs[f"{path}.{name}"] = self.copies.copy(tensor)
+                self.operations.name_all(f"{name_call(0, position)}/input", {f"{path}.{name}": tensor})
+        call.seen += _list_references(arguments)
 
     def _forget_part(self, path: str) -> None:
         """Forget the last call of a module that is not a layer, with its inner layers and the pass that it began."""
@@ -240,6 +272,7 @@ class CallObserver:
     def _end(self, returned: object) -> None:
         call = self.pending[-1]
         call.outputs = self.copies.copy_all(returned)
+        call.seen += _list_references(returned)
         call.marks += mark_nodes(tensor for _, tensor in name_tensors(returned))
         self.operations.name_all(f"{name_call(0, len(self.pending) - 1)}/output", returned)
 
@@ -261,6 +294,10 @@ def _is_loss_function(module: torch.nn.Module, returned: object) -> bool:
 def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a call by keyword or position."""
     return {**{str(position): value for position, value in enumerate(args)}, **kwargs}
+
+
+def _list_references(nested: object) -> list[weakref.ref[torch.Tensor]]:
+    return [weakref.ref(tensor) for _, tensor in name_tensors(nested)]
 
 
 def _get_device_type(module: torch.nn.Module) -> str:

@@ -72,8 +72,8 @@ def list_batch_notes(
     if calls and calls[0].parts:
         paths = ", ".join(dict.fromkeys(calls[0].parts))
         sentences.append(
-            f"inputs and outputs: the script calls layers of the model ({paths}) instead of the model; the inputs of "
-            "the first one and the outputs of the last one are recorded; call the model itself to record its own"
+            f"inputs and outputs: the script calls layers of the model ({paths}) instead of the model; what these "
+            "receive and what the last one returns are recorded; call the model itself to record its inputs and outputs"
         )
     if loss_calls and any(operand.is_selection for operand in operands):
         sentences.append(

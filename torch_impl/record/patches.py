@@ -87,7 +87,7 @@ class Patches:
             after: Receives the function, its result, its positional and its keyword arguments. Called even if the
                 function raises, with None as the result.
         """
-        self._replace(owner, name, _surround(getattr(owner, name), before, after))
+        self.replace(owner, name, _surround(getattr(owner, name), before, after))
 
     def observe_operation(self, owner: Any, name: str, before: Before | None, after: After) -> None:  # noqa: ANN401
         """Call functions before and after one that a class with `__torch_function__` may handle in another way.
@@ -99,7 +99,7 @@ class Patches:
             after: Receives the function, its result, its positional and its keyword arguments.
         """
         kind = ObservedMethod if inspect.isclass(owner) else ObservedFunction
-        self._replace(owner, name, kind(owner, name, _surround(getattr(owner, name), before, after)))
+        self.replace(owner, name, kind(owner, name, _surround(getattr(owner, name), before, after)))
 
     def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
         """Observe functions in every module that has them, also under `from x import f`.
@@ -109,7 +109,7 @@ class Patches:
         """
         replacements = {id(function): _surround(function, *pair) for function, pair in observers.items()}
         for owner, name, function in list_module_values(replacements):
-            self._replace(owner, name, replacements[id(function)])
+            self.replace(owner, name, replacements[id(function)])
 
     def restore(self) -> None:
         """Restore the functions. Those that another recorder replaced in the meantime are restored with its own."""
@@ -129,7 +129,8 @@ class Patches:
             function = self._retired[id(function)][1]
         return function
 
-    def _replace(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
+    def replace(self, owner: Any, name: str, replacement: Callable[..., object]) -> None:  # noqa: ANN401
+        """Replace a method of a class or a function of a module."""
         self._replaced.append((owner, name, vars(owner).get(name, getattr(owner, name)), replacement))
         setattr(owner, name, replacement)
 

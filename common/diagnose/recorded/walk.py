@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.findings import EQUAL, PARTIAL_CAUSES, Cause, Stage
+from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, Cause, Stage
 from common.diagnose.recorded.losses.not_finite import NOT_FINITE
 from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
@@ -131,6 +131,7 @@ def _drop_differences_without_effect(pair: RecordPair) -> None:
     A sum that the script divides by the number of examples is the mean, for example, and the softmax of a model may be
     a part of the other script's loss.
     """
+    _drop_activations_without_effect(pair)
     if any(pair.get_stage(name).verdict != EQUAL or pair.get_stage(name).omission for name in ("loss", "gradients")):
         return
     stage = pair.get_stage("hyperparameters")
@@ -143,6 +144,21 @@ def _drop_differences_without_effect(pair: RecordPair) -> None:
         stage.causes = [cause for cause in stage.causes if not cause.tensor.startswith(OUTPUT)]
         stage.checks = [check for check in stage.checks if not check.tensor.startswith(OUTPUT)]
         stage.note = stage.note or "the outputs differ, and the losses and gradients do not: each loss takes its form"
+
+
+def _drop_activations_without_effect(pair: RecordPair) -> None:
+    """Remove differing activations if the loss and the gradients of the same step are equal.
+
+    They are elements on which the loss does not depend, such as those of padding, which only one script may mask.
+    """
+    stage, step = pair.get_stage("activations"), pair.equal_steps[0]
+    for name in ("loss", "gradients"):
+        checks = [check for check in pair.get_stage(name).checks if check.tensor.startswith(f"step {step}: ")]
+        if not checks or any(check.differs or check.may_hide_any for check in checks):
+            return
+    if stage.verdict == DIFFERS:
+        stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
+        stage.note = stage.note or f"the loss and the gradients of step {step} do not depend on what differs"
 
 
 def _confirm_hyperparameters(pair: RecordPair) -> None:

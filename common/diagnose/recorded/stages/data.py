@@ -137,6 +137,8 @@ def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacki
     """Add the input that a side lacks as a cause, unless it has no information, such as a mask without padding."""
     if not array.size or (array == array.flat[0]).all() or any(cause.tensor == name for cause in stage.causes):
         return
+    if array.dtype.kind == "b":  # a mask that the other model may compute from its inputs
+        return
     if array.ndim == 2 and (array == np.arange(array.shape[1])).all():  # positions
         return
     cause = "attention_mask_missing" if MASK in name else "missing_array"
