@@ -41,9 +41,7 @@ class FollowedLoader:
     """An iterable with the batches of a record in place of a loader's own, as long as the record has steps."""
 
     def __init__(self, loader: Iterable[Any], follower: Any) -> None:  # noqa: ANN401  as above
-        """Prepare to iterate over a loader. Raise ValueError if the recorder follows no record."""
-        if follower is None:
-            raise ValueError("batches: this recorder follows no other record; pass follow=DIRECTORY to it")
+        """Prepare to iterate over a loader."""
         self._loader, self._follower = loader, follower
 
     def __iter__(self) -> Iterator[Any]:

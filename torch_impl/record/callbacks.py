@@ -40,8 +40,11 @@ class CallbackRecorder:
         self._recorder: Recorder | None = None
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the loader with the followed record's batches in place of its own, until that record ends."""
-        return FollowedLoader(loader, self._follower)
+        """Return the loader with the followed record's batches in place of its own, until that record ends.
+
+        Return the loader itself if the recorder follows no record.
+        """
+        return loader if self._follower is None else FollowedLoader(loader, self._follower)
 
     def _start(self, model: Any, optimizer: Any, scheduler: object) -> None:  # noqa: ANN401  as the trainer has them
         if self._recorder is None:

@@ -111,8 +111,11 @@ class Recorder:
             self._install(model, world_size)
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the loader with the followed record's batches in place of its own, until that record ends."""
-        return FollowedLoader(loader, self._follower)
+        """Return the loader with the followed record's batches in place of its own, until that record ends.
+
+        Return the loader itself if the recorder follows no record.
+        """
+        return loader if self._follower is None else FollowedLoader(loader, self._follower)
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""

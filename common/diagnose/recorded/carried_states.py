@@ -47,6 +47,8 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
     lacking, carrying = (b, a) if states[0] else (a, b)
     inputs, others = (side.batches.read_step(step, "input") for side in (lacking, carrying))
     sizes = {others[state.received].size for state in states[0] or states[1] if state.received in others}
+    # One framework may have a state for each layer, and the other one the states of all layers in one array
+    sizes |= {array.size for array in lacking.batches.read_step(step, "output").values() if not _is_constant(array)}
     constants = {array.size for array in inputs.values() if _is_constant(array)}
     is_confirmed = bool(sizes & constants)
     sentence = (

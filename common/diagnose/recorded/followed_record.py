@@ -1,6 +1,7 @@
 """A followed record: another script starts from its weights and trains on its batches."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +39,21 @@ class FollowedRecord:
         self.layers: FollowedLayers | None = None
         self._map_file = None if map_file is None else Path(map_file)
 
+    def _warn_unpaired(self, names: Sequence[str], own_names: Sequence[str]) -> None:
+        """Warn about variables of the record and of the script without counterparts, if both have some."""
+        names = [name for name in names if self.side.model.facts["variables"][name]["trainable"]]
+        if names and own_names:
+            listed = [f"{x[0]} and {len(x) - 1} others" if len(x) > 1 else x[0] for x in (own_names, names)]
+            sentence = f"{listed[0]} of this model and {listed[1]} of {self.side.record.directory} have no counterpart"
+            warnings.warn(
+                f"follow: {sentence}, and keep their values; pair them by map=FILE", RuntimeWarning, stacklevel=2
+            )
+
     def compute_weights(self, model: RecordedModel, weights: Mapping[str, np.ndarray]) -> Arrays:
         """Return the record's initial weights, by the name of the script's variable and in its layout.
 
-        A variable without a counterpart keeps its own values. A diagnosis names it if the loss depends on it.
+        A variable without a counterpart keeps its own values. A diagnosis names it if the loss depends on it. A warning
+        names those that both models have, because they may be counterparts.
 
         Args:
             model: The script's model.
@@ -60,6 +72,7 @@ class FollowedRecord:
                 f"{directory}: has no counterpart of any trained variable, such as {min(trained)}; build the same "
                 "model, or pair the variables by map=FILE"
             )
+        self._warn_unpaired(pairs.unpaired_a, [name for name in pairs.unpaired_b if name in trained])
         followed = {name: array.copy() for name, array in weights.items()}
         for match in pairs.variables:
             array = match.read_a(start)

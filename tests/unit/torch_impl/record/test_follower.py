@@ -100,9 +100,9 @@ def test_a_model_that_does_not_fit_is_refused(old: str, tmp_path: Path) -> None:
         Recorder(str(tmp_path / "new"), model, torch.optim.SGD(model.parameters(), lr=0.1), follow=old)
 
 
-def test_batches_without_a_record_to_follow_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="follows no other record; pass follow=DIRECTORY"):
-        Recorder(str(tmp_path / "new"), *build(1)).batches(draw(1))
+def test_batches_without_a_record_to_follow_are_the_own_ones(tmp_path: Path) -> None:
+    batches = draw(1)
+    assert Recorder(str(tmp_path / "new"), *build(1)).batches(batches) is batches
 
 
 class CarryingModel(nn.Module):
