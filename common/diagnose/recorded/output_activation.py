@@ -22,6 +22,7 @@ LOGITS, PROBABILITIES, LOG_PROBABILITIES = "logits", "probabilities", "log-proba
 TORCH_FORMS = {  # the form that a loss function of PyTorch takes
     "cross_entropy": (CLASSES, LOGITS),
     "nll_loss": (CLASSES, LOG_PROBABILITIES),
+    "kl_div": (CLASSES, LOG_PROBABILITIES),
     "binary_cross_entropy_with_logits": (BINARY, LOGITS),
     "binary_cross_entropy": (BINARY, PROBABILITIES),
 }

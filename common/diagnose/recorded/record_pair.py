@@ -69,6 +69,7 @@ class RecordPair:
             difference before the first update.
         compares_directions: Whether the stage "gradients" compares the received gradients, with the weight decay of the
             optimizers, because each script reaches them in its own way. The stage "hyperparameters" sets it.
+        equal_tensors: Names in A and in B of tensors of layers that are equal, except perhaps for rows of padding.
         seen_noise: Largest difference so far that counts as equal, relative to the tensor's norm.
     """
 
@@ -81,6 +82,7 @@ class RecordPair:
         self.update_causes: frozenset[str] = frozenset()
         self.compares_directions = False
         self.seen_noise = 0.0
+        self.equal_tensors: list[tuple[str, str]] = []
         self.measure_weight_difference = cache(self._measure_weight_difference)
         self.find_used = cache(self._find_used)
 

@@ -4,7 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -99,6 +99,10 @@ def _read_effective_settings(side: RecordedSide) -> dict[str, object]:
     loss = side.record.facts["loss"]
     assert loss is not None
     settings, step = read_loss_settings(loss), side.record.steps[0]
+    rank, number = side.batches.list_micro_batches(step)[0]
+    labels = side.batches.read_micro_batch(step, rank, number, "label")
+    if settings["kind"] == KL and _are_hard(labels.values()):
+        settings.update({"kind": CROSS_ENTROPY, "reduction": BY_SCRIPT})
     if settings["kind"] == CTC and settings["reduction"] == "sum":
         terms = [terms for facts in side.record.get_step_facts(step) for terms in facts.get("terms", [])]
         counts = side.batches.count_examples(step)
@@ -108,6 +112,13 @@ def _read_effective_settings(side: RecordedSide) -> dict[str, object]:
         ):
             settings["reduction"] = "mean"
     return settings
+
+
+def _are_hard(labels: Collection[np.ndarray]) -> bool:
+    """Check whether each example has one class or none, for which the divergence is the cross entropy."""
+    return bool(labels) and all(
+        x.ndim > 1 and bool(((x == 0) | (x == 1)).all() and (x.sum(-1) <= 1).all()) for x in labels
+    )
 
 
 def _has_ignored_labels(pair: RecordPair, ignored: set[object]) -> bool:

@@ -54,7 +54,8 @@ class DifferingSection:
     def has_same_operation(self) -> bool:
         """Return whether an operation of one name returns something else for equal tensors."""
         is_one_name = self.first is not None and normalize_name(self.first[0]) == normalize_name(self.first[1])
-        return is_one_name and self.is_first_comparable
+        is_measured = self.first is not None and self.matches.are_measured(self.first[0]["inputs"])
+        return is_one_name and is_measured and self.is_first_comparable
 
     @property
     def has_other_arguments(self) -> bool:
@@ -146,7 +147,7 @@ class DifferingSection:
 
 
 def find_section(
-    trace_a: OperationTrace, trace_b: OperationTrace, targets: tuple[int, int], tolerance: float
+    trace_a: OperationTrace, trace_b: OperationTrace, targets: tuple[int, int], matches: TensorMatches
 ) -> DifferingSection | None:
     """Find the operations that lead to a tensor that differs.
 
@@ -154,12 +155,11 @@ def find_section(
         trace_a: The operations of A.
         trace_b: The operations of B.
         targets: The numbers of the tensor in A and of its counterpart in B.
-        tolerance: Largest relative difference of statistics that count as equal.
+        matches: The tensors that are equal.
 
     Returns:
         The operations; None if the tensors have the same numbers, or if the operations do not show the difference.
     """
-    matches = TensorMatches(trace_a["tensors"], trace_b["tensors"], tolerance)
     if matches.are_equal(*targets):
         return None
     a, b = (

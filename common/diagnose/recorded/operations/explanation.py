@@ -60,7 +60,7 @@ def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Ex
     if targets is None:
         return None
     traces, numbers = targets
-    matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], _find_tolerance(pair))
+    matches = _match_tensors(pair, traces)
     sides = [SectionSide(trace, number, ()) for trace, number in zip(traces, numbers, strict=True)]
     words = _describe_layouts(sides, [[number] for number in numbers])
     if not words or not matches.are_equal(*numbers):
@@ -103,7 +103,7 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
 
 def _find_section(pair: RecordPair, name_a: str, name_b: str) -> DifferingSection | None:
     targets = _find_targets(pair, name_a, name_b)
-    return None if targets is None else find_section(*targets[0], targets[1], _find_tolerance(pair))
+    return None if targets is None else find_section(*targets[0], targets[1], _match_tensors(pair, targets[0]))
 
 
 def _find_targets(
@@ -120,8 +120,12 @@ def _find_targets(
     return None if a is None or b is None else (traces, (a, b))
 
 
-def _find_tolerance(pair: RecordPair) -> float:
-    return rounding_tolerance(pair.noise, pair.precision)
+def _match_tensors(pair: RecordPair, traces: tuple[OperationTrace, OperationTrace]) -> TensorMatches:
+    """Match the tensors of both sides by their numbers, and those of layers that are known to be equal."""
+    a, b = (trace["names"] for trace in traces)
+    known = [(a[name_a], b[name_b]) for name_a, name_b in pair.equal_tensors if name_a in a and name_b in b]
+    tolerance = rounding_tolerance(pair.noise, pair.precision)
+    return TensorMatches(traces[0]["tensors"], traces[1]["tensors"], tolerance, known)
 
 
 def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
@@ -132,7 +136,7 @@ def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
     traces = _read_traces(pair)
     if traces is None:
         return None
-    matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], _find_tolerance(pair))
+    matches = _match_tensors(pair, traces)
     sides = [SectionSide(trace, trace["loss"], ()) for trace in traces if trace["loss"] is not None]
     if len(sides) < len(traces):
         return None

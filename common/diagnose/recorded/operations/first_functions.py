@@ -60,12 +60,17 @@ def find_other_functions(a: SectionSide, b: SectionSide, matches: TensorMatches)
     for tensor, of_a in functions_a:
         counterparts = [of_b for other, of_b in functions_b if matches.are_equal(tensor, other)]
         is_single = [received for received, _ in functions_a].count(tensor) == 1
-        if is_single and len(counterparts) == 1 and normalize_name(counterparts[0]) != normalize_name(of_a):
+        if is_single and len(counterparts) == 1 and _are_others(of_a, counterparts[0]):
             pairs.append((of_a, counterparts[0]))
     names_a, names_b = (sorted(normalize_name(pair[side]) for pair in pairs) for side in (0, 1))
     if not pairs:
         return None
     return OtherFunctions([x for x, _ in pairs], [y for _, y in pairs], is_exchange=names_a == names_b)
+
+
+def _are_others(a: Operation, b: Operation) -> bool:
+    """Check whether two functions are others. One script may compute the logarithm of the other one's probabilities."""
+    return normalize_name(a).removeprefix("log") != normalize_name(b).removeprefix("log")
 
 
 def _list_functions(side: SectionSide) -> Iterator[tuple[int, Operation]]:

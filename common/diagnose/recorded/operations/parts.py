@@ -18,8 +18,24 @@ def expand_parts(a: OperationTrace, b: OperationTrace) -> tuple[OperationTrace, 
 
     Layers that both scripts call are compared by their settings.
     """
+    a, b = map(_drop_idle_dropouts, (a, b))
     counts_a, counts_b = (Counter(map(normalize_name, trace["operations"])) for trace in (a, b))
     return _expand(a, _choose_expanded(counts_a, counts_b)), _expand(b, _choose_expanded(counts_b, counts_a))
+
+
+def _drop_idle_dropouts(trace: OperationTrace) -> OperationTrace:
+    """Return the operations without dropouts that drop nothing: what they return is what they receive."""
+    same: dict[int, int] = {}
+    operations: list[Operation] = []
+    for operation in trace["operations"]:
+        inputs = [same.get(x, x) for x in operation["inputs"]]
+        arguments = operation["arguments"]
+        if normalize_name(operation).startswith("dropout") and 0 in (arguments.get("p"), arguments.get("rate")):
+            same[operation["outputs"][0]] = inputs[0]
+        else:
+            operations.append({**operation, "inputs": inputs})
+    names = {name: same.get(number, number) for name, number in trace["names"].items()}
+    return {**trace, "operations": operations, "names": names}
 
 
 def _choose_expanded(counts: Counter[str], others: Counter[str]) -> Callable[[Operation], bool]:

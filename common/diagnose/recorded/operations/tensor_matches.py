@@ -4,7 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,20 +17,32 @@ MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that ar
 class TensorMatches:
     """Tensors of A's operations and tensors of B's that have the same numbers."""
 
-    def __init__(self, a: Sequence[TensorStatistics], b: Sequence[TensorStatistics], tolerance: float) -> None:
+    def __init__(
+        self,
+        a: Sequence[TensorStatistics],
+        b: Sequence[TensorStatistics],
+        tolerance: float,
+        known: Collection[tuple[int, int]] = (),
+    ) -> None:
         """Prepare to match.
 
         Args:
             a: A's tensors by number.
             b: B's tensors by number.
             tolerance: Largest difference of two statistics, relative to the largest that the statistic could be.
+            known: Numbers in A and in B of tensors that are equal, whatever their statistics.
         """
+        self._known = frozenset(known)
         self._a, self._b = _tabulate(a), _tabulate(b)
         self._tolerance = tolerance
 
     def are_equal(self, a: int, b: int) -> bool:
         """Check whether tensor `a` of A and tensor `b` of B have the same numbers."""
-        return bool(self._compare(self._a[[a]], self._b[b])[0])
+        return (a, b) in self._known or bool(self._compare(self._a[[a]], self._b[b])[0])
+
+    def are_measured(self, tensors: Iterable[int]) -> bool:
+        """Check whether the statistics of tensors of A decide with which tensors of B they are equal."""
+        return {a for a, b in self._known if not self._compare(self._a[[a]], self._b[b])[0]}.isdisjoint(tensors)
 
     def are_multiples(self, a: int, b: int, factor: float) -> bool:
         """Check whether tensor `b` of B has the numbers of tensor `a` of A times a factor greater than 0."""
@@ -62,7 +74,8 @@ class TensorMatches:
     @cached_property
     def matched(self) -> tuple[frozenset[int], frozenset[int]]:
         """The numbers of A's tensors that have a counterpart in B, and of B's tensors that have one in A."""
-        return self._list_matched(self._a, self._b), self._list_matched(self._b, self._a)
+        of_a, of_b = self._list_matched(self._a, self._b), self._list_matched(self._b, self._a)
+        return of_a.union(a for a, _ in self._known), of_b.union(b for _, b in self._known)
 
     def _list_matched(self, tensors: np.ndarray, others: np.ndarray) -> frozenset[int]:
         """Return the indices of the rows of `tensors` that some row of `others` equals."""

@@ -24,6 +24,7 @@ from common.diagnose.recorded.merged_rows import arrange_rows
 from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.output_activation import align_outputs
+from common.diagnose.recorded.padded_rows import hide_padding
 from common.diagnose.recorded.random_layers import find_random_layers
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -66,6 +67,8 @@ class _LayerComparison:
         self.followed = read_followed(pair, a)
         self.random = [find_random_layers(side) for side in pair.sides]
         self.orders = [{layer["path"]: index for index, layer in enumerate(side.layers)} for side in pair.sides]
+        inputs = pair.a.batches.read_step(pair.equal_steps[0], "input").values()
+        self.tokens = [array for array in inputs if array.ndim == 2 and array.dtype.kind in "iu"]
         self.has_drawn = False  # whether a layer that may draw random numbers was compared
         self.earlier_outputs: list[LayerOutput] = []
         self.differs = False
@@ -123,13 +126,14 @@ class _LayerComparison:
         Returns:
             Whether A's and B's layer receive the same.
         """
-        tensor = f"input of {layer.title}"
+        tensor, names = f"input of {layer.title}", (f"layer/{layer.path_a}/input", f"layer/{layer.path_b}/input")
         check = self._check(tensor, a, b, may_begin_here=not self.differs and not self._may_follow_draws(layer))
         if check.begins_here:
             inputs = {array.name: array.a for array in self._list_inputs()}
             section = CodeSection(tensor, layer.title, a, b, self.earlier_outputs, inputs, self.weights)
-            names = (f"layer/{layer.path_a}/input", f"layer/{layer.path_b}/input")
             self._add_explanations(section, names)
+        else:
+            self._remember(check, names)
         self.differs |= check.differs
         return not check.differs
 
@@ -149,12 +153,13 @@ class _LayerComparison:
         assert call_of_b.returned is not None
         if expected.returned.shape != call_of_b.returned.shape:
             return
+        names = (f"layer/{layer.path_a}/output", f"layer/{layer.path_b}/output")
         check = self._check(layer.title, expected.returned, call_of_b.returned, may_begin_here=has_equal_input)
+        self._remember(check, names)
         if check.begins_here:
             explanation = self._explain_layer(layer, expected, call_of_b)
             operations = None
             if explanation.cause in UNCERTAIN and not explanation.confirmed and not self.differs:
-                names = (f"layer/{layer.path_a}/output", f"layer/{layer.path_b}/output")
                 operations = explain_operations(self.pair, layer.title, *names)
             if operations is not None:
                 self.stage.add_explanation(layer.title, operations)
@@ -178,12 +183,17 @@ class _LayerComparison:
         return sorted(set(side.batches.count_examples(self.pair.equal_steps[0])))
 
     def _check(self, tensor: str, a: np.ndarray, b: np.ndarray, may_begin_here: bool) -> TensorCheck:
+        b = hide_padding(a, b, self.tokens, self._are_close)
         check = self.stage.compare_arrays(tensor, a, b, self.pair.noise, may_begin_here=may_begin_here)
         if not check.differs:
             self.pair.remember(check.difference)
         elif self.pair.why_outputs_differ and not may_begin_here:
             self.stage.checks.remove(check)  # other dropout masks explain it
         return check
+
+    def _remember(self, check: TensorCheck, names: tuple[str, str]) -> None:
+        """Remember a tensor that is equal. names: its names in both records."""
+        self.pair.equal_tensors += [] if check.differs or self.differs else [names]
 
     def _list_inputs(self) -> list[ArrayPair]:
         step = self.pair.equal_steps[0]

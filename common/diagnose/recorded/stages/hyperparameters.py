@@ -29,9 +29,9 @@ NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen on on
 ROOT = "model"  # path of the model itself among its layers
 DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")  # attributes that decide a model's outputs
 SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")  # attributes that are compared at the layers themselves
-LAYER_CAUSES = dict.fromkeys(
-    ("approximate", "negative_slope", "activation", "recurrent_activation"), "activation"
-)  # name of the cause by the setting
+LAYER_CAUSES = {  # name of the cause by the setting
+    name: "activation" for name in ("approximate", "negative_slope", "activation", "recurrent_activation")
+}
 LISTED = 3  # number of parameters that a sentence names
 Values = Sequence[object]  # the value in A and the value in B
 

@@ -33,7 +33,9 @@ def make_pair(a: OperationTrace, b: OperationTrace, counts: tuple[int, int] = (8
         for trace, count in zip((a, b), counts, strict=True)
     ]
     orders = {1: np.random.default_rng(1).permutation(max(counts))}
-    return SimpleNamespace(sides=sides, equal_steps=[1], orders=orders, noise=1e-7, precision="float32")
+    return SimpleNamespace(
+        sides=sides, equal_steps=[1], orders=orders, noise=1e-7, precision="float32", equal_tensors=[]
+    )
 
 
 def _mean(script: Script, scale: float | None = None, is_stopped: bool = False, name: str = "mean") -> OperationTrace:
