@@ -112,8 +112,8 @@ class LossTerm(LossFacts, LossTermFunctions):
     share: float | None  # sum of these numbers times the gradient of the loss by them; None if that was not seen
 
 
-class LayerFacts(TypedDict):
-    """A layer that the forward pass entered."""
+class DescribedLayer(TypedDict):
+    """A layer of a model."""
 
     kind: str  # name of the class of the framework that the layer is or derives from, otherwise of its own class
     path: str  # names from the model to the layer, separated by dots or slashes
@@ -122,6 +122,13 @@ class LayerFacts(TypedDict):
     unflattened_shape: list[int] | None  # shape of an example before the model flattened it for this layer
     composite: str | None  # path of the attention or Bidirectional layer that contains this layer
     training: bool  # whether the layer was in training mode
+
+
+class LayerFacts(DescribedLayer, total=False):
+    """A layer that the forward pass entered."""
+
+    # Path of the layer with variables whose output it received as it was; absent if there is none
+    source: str
 
 
 class VariableFacts(TypedDict):

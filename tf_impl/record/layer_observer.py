@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from common.recording.layer_sources import LayerSources
 from common.recording.record_format import LayerFacts
 from tf_impl.record.layer_attributes import keep_attributes
 from tf_impl.record.model_facts import (
@@ -65,6 +66,7 @@ class LayerObserver:
         self.name_tensor: Callable[[str, tf.Tensor], None] | None = None
         self._copies, self._see = copies, see
         self._paths: dict[int, str] = {id(model): "model"}
+        self._sources = LayerSources()
         self._stack: list[Layer] = []  # the layers that the pass is in
         self._shapes: dict[int, tuple[int, ...]] = {}  # by flat size, the shape of an example before it was flattened
 
@@ -88,6 +90,8 @@ class LayerObserver:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
+        if has_own_variables(layer):
+            self._sources.add(path, first_tensor(returned))
         if states:
             self._see(lambda: self._note_draws(layer, path, states))
         if activation is not None and _is_symbolic(returned):
@@ -140,6 +144,8 @@ class LayerObserver:
         training = _get_training(layer, args, kwargs)
         outer = [known for known in self.facts if self._stack and self.layers[known["path"]] is self._stack[-1]]
         facts["training"] = bool(outer and outer[0]["training"]) if training is None else bool(training)
+        if source := self._sources.find(received):
+            facts["source"] = source
         self.facts.append(facts)
         self._copy(f"layer/{path}/input", None, received)
 

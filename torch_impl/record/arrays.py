@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -77,3 +78,13 @@ def first_tensor(nested: object) -> torch.Tensor | None:
     """Return the first floating-point tensor in nested containers; if there is none, the first tensor of any type."""
     tensors = [tensor for _, tensor in name_tensors(nested)]
     return next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0] if tensors else None)
+
+
+def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a call by keyword or position."""
+    return {**{str(position): value for position, value in enumerate(args)}, **kwargs}
+
+
+def list_references(nested: object) -> list[weakref.ref[torch.Tensor]]:
+    """Return weak references to the tensors in nested containers."""
+    return [weakref.ref(tensor) for _, tensor in name_tensors(nested)]

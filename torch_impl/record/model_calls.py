@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch.nn.modules.loss import _Loss
 
+from common.recording.layer_sources import LayerSources
 from common.recording.record_format import LayerFacts, name_call
 from common.recording.record_writer import Sample
-from torch_impl.record.arrays import first_tensor, name_tensors
+from torch_impl.record.arrays import first_tensor, list_references, name_arguments, name_tensors
 from torch_impl.record.copies import Copies
 from torch_impl.record.direct_calls import observe_direct_calls
 from torch_impl.record.draws import RandomDraws
@@ -83,6 +84,7 @@ class CallObserver:
         self.operations = operations
         self._model, self._on_start = model, on_start
         self._has_layers = False
+        self._sources = LayerSources()
         self._stack: list[str] = []  # paths of the layers that the pass is in
         self._names: dict[int, str] = {}  # of variables, by identity
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -139,7 +141,7 @@ class CallObserver:
         self._begin(name_arguments(args, kwargs))
         self._stack = [ROOT]
         self.operations.enter_layer(ROOT, self._model, (args, dict(kwargs)))
-        self._describe(ROOT, self._model, None)
+        self._describe(ROOT, self._model, None, "")
 
     def _leave_model(self, module: torch.nn.Module, args: object, kwargs: object, returned: object) -> None:
         if self._stack[:1] == [ROOT]:
@@ -163,7 +165,7 @@ class CallObserver:
             if not self.records_layers or name in call.layers or any(facts["path"] == path for facts in call.facts):
                 return
             received = first_tensor((args, dict(kwargs)))
-            self._describe(path, module, find_unflattened_shape(received))
+            self._describe(path, module, find_unflattened_shape(received), self._sources.find(received))
             if received is not None:
                 call.layers[name] = self.copies.copy(received)
 
@@ -179,6 +181,8 @@ class CallObserver:
             self.operations.leave_layer(path, module, returned)
             del self._stack[self._stack.index(path) :]
             call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
+            if next(module.parameters(recurse=False), None) is not None:
+                self._sources.add(path, tensor)
             if self.records_layers and name not in call.layers and tensor is not None:
                 call.layers[name] = self.copies.copy(tensor)
                 self._follow(call, path, module, args, kwargs, returned)
@@ -225,7 +229,7 @@ class CallObserver:
         kept_calls = [call for call in self.pending if list_marks([call])]  # the script has dropped the others
         self.pending = [
             *kept_calls,
-            ModelCall(inputs=self.copies.copy_all(arguments), seen=_list_references(arguments)),
+            ModelCall(inputs=self.copies.copy_all(arguments), seen=list_references(arguments)),
         ]
         if self._observes_layers:
             if not (kept_calls and self.operations.is_observing):
@@ -257,7 +261,7 @@ class CallObserver:
             if tensor.grad_fn is None and not self._has_seen(tensor):
                 call.inputs[f"{path}.{name}"] = self.copies.copy(tensor)
                 self.operations.name_all(f"{name_call(0, position)}/input", {f"{path}.{name}": tensor})
-        call.seen += _list_references(arguments)
+        call.seen += list_references(arguments)
 
     def _forget_part(self, path: str) -> None:
         """Forget the last call of a module that is not a layer, with its inner layers and the pass that it began."""
@@ -272,13 +276,14 @@ class CallObserver:
     def _end(self, returned: object) -> None:
         call = self.pending[-1]
         call.outputs = self.copies.copy_all(returned)
-        call.seen += _list_references(returned)
+        call.seen += list_references(returned)
         call.marks += mark_nodes(tensor for _, tensor in name_tensors(returned))
         self.operations.name_all(f"{name_call(0, len(self.pending) - 1)}/output", returned)
 
-    def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None) -> None:
+    def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None, source: str) -> None:
         if self._observes_layers:
-            self.pending[-1].facts.append(describe_layer(path, layer, self._names, shape))
+            facts = describe_layer(path, layer, self._names, shape)
+            self.pending[-1].facts.append({**facts, "source": source} if source else facts)
 
 
 def _is_loss_function(module: torch.nn.Module, returned: object) -> bool:
@@ -289,15 +294,6 @@ def _is_loss_function(module: torch.nn.Module, returned: object) -> bool:
     tensors = [tensor for _, tensor in name_tensors(returned)]
     has_parameters = next(module.parameters(), None) is not None
     return bool(tensors) and not has_parameters and all(not tensor.ndim for tensor in tensors)
-
-
-def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a call by keyword or position."""
-    return {**{str(position): value for position, value in enumerate(args)}, **kwargs}
-
-
-def _list_references(nested: object) -> list[weakref.ref[torch.Tensor]]:
-    return [weakref.ref(tensor) for _, tensor in name_tensors(nested)]
 
 
 def _get_device_type(module: torch.nn.Module) -> str:

@@ -18,7 +18,7 @@ from common.diagnose.recorded.layer_vocabulary import find_common_kind, translat
 from common.errors import UserError
 from common.map.assumed_layout import USUAL_LAYOUT, AssumedLayout, list_layouts
 from common.map.comparable_layers import list_comparable_layers
-from common.map.description import LayerDescription, ModelDescription, VariableDescription
+from common.map.description import Connection, LayerDescription, ModelDescription, VariableDescription
 from common.map.keras_layers import split_keras_layers
 from common.map.map_file import read_map
 from common.map.pair_variables import ParameterMap, VariablePair, pair_variables
@@ -146,6 +146,7 @@ def describe_recorded_model(model: RecordedModel) -> ModelDescription:
             {role: name for role, name in layer["variables"].items() if name in variables},
             tuple(layer["unflattened_shape"]) if layer["unflattened_shape"] else None,
             layer["composite"],
+            Connection((), layer["source"]) if "source" in layer else None,
         )
         for layer in model.facts["layers"]
         if layer["variables"]
