@@ -163,6 +163,7 @@ class StepEvents(TypedDict, total=False):
     clipped_rows: list[str]  # variables of which Keras clipped repeated rows of a sparse gradient before it added them
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
+    evaluation_mode: bool  # whether the model of PyTorch was in evaluation mode
     terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends
     calls: list[int]  # calls of the model in each micro-batch; absent in older records, which may hold the first only
 

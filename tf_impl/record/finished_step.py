@@ -87,7 +87,7 @@ class FinishedStep:
             note(notes.CLIPPED_PARTS)
         if self._updates > 1:
             note(notes.SEVERAL_UPDATES.format(step.number, self._updates))
-        is_recovered = bool(used)
+        is_recovered, is_unchanged = bool(used), step.has_unchanged_gradients and not has_clipping(self._optimizer)
         if not is_recovered and not step.implied:
             note(notes.COMPUTED_GRADIENTS.format(type(self._inner).__name__))
             used = clipped
@@ -102,10 +102,11 @@ class FinishedStep:
             step.clip_factors, step.decays = step.changes.factors, step.changes.decays
             self.has_stored_changes = bool(step.changes.others)
             arrays.update({f"gradient_unclipped/{name}": array for name, array in step.changes.others.items()})
-        elif (is_clipped or difference > tolerance) and step.is_exact:  # else, dropout masks may differ
+        elif (is_clipped or (difference > tolerance and not is_unchanged)) and step.is_exact:
+            # Without `is_exact`, dropout masks may differ, and in a compiled step the rounding of steep functions
             raw = add_gradients([*step.unclipped.values()] or from_tape) if step.max_norm is not None else received
             arrays.update(self._name_unclipped(raw, used))
-        elif is_recovered and step.has_unchanged_gradients and not has_clipping(self._optimizer):
+        elif is_recovered and is_unchanged and difference <= tolerance:
             self.implied = frozenset(used)
         self._set_max_norm()
         return arrays

@@ -43,6 +43,7 @@ class ModelCall:
         facts: The layers in the order in which the pass entered them.
         marks: The marks of the outputs in the graph.
         parts: The paths of layers that the script called instead of the model, or with its outputs.
+        is_training: Whether the model was in training mode.
         begins_with_part: Whether the script called the first one instead of the model.
     """
 
@@ -52,6 +53,7 @@ class ModelCall:
     facts: list[LayerFacts] = field(default_factory=list)
     marks: list[MarkReference] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
+    is_training: bool = True
     begins_with_part: bool = False
     seen: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # the inputs, and what the parts returned
 
@@ -227,10 +229,8 @@ class CallObserver:
             self.draws.start(self._model)
         self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
         kept_calls = [call for call in self.pending if list_marks([call])]  # the script has dropped the others
-        self.pending = [
-            *kept_calls,
-            ModelCall(inputs=self.copies.copy_all(arguments), seen=list_references(arguments)),
-        ]
+        inputs, seen = self.copies.copy_all(arguments), list_references(arguments)
+        self.pending = [*kept_calls, ModelCall(inputs, is_training=self._model.training, seen=seen)]
         if self._observes_layers:
             if not (kept_calls and self.operations.is_observing):
                 self.operations.begin(self._names)

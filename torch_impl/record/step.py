@@ -188,6 +188,8 @@ class Step:
         # An optimizer that calls its closure again clears the gradients on purpose
         if self.dropped_micro_batches and self.closure_calls < 2:
             facts["dropped_micro_batches"] = self.dropped_micro_batches
+        if not all(call.is_training for batch in self.micro_batches for call in batch.calls):
+            facts["evaluation_mode"] = True
         if self.changed_weights:
             facts["changed_weights"] = self.changed_weights
         return facts

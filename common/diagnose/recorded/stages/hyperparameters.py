@@ -242,6 +242,15 @@ def _compare_model_config(stage: Stage, pair: RecordPair) -> None:
 
 def _compare_modes(stage: Stage, pair: RecordPair) -> None:
     """Find layers such as dropout and BatchNorm that are in evaluation mode on one side only."""
+    for side, other in (pair.sides, pair.sides[::-1]):
+        steps = [step for step in pair.steps if _is_in_evaluation(side, step) and not _is_in_evaluation(other, step)]
+        if steps and steps[0] != pair.steps[0]:  # the layers show the mode of the first step
+            stage.add_mismatch("mode")
+            sentence = (
+                f"in {side.name.upper()}, the model is in evaluation mode in step {steps[0]}: call model.train() "
+            )
+            stage.add_cause(EVALUATION_MODE, side.name, "mode", f"{sentence}after each evaluation")
+            return
     if not (pair.a.layers and pair.b.layers):
         return
     for side, other in (pair.sides, pair.sides[::-1]):
@@ -256,6 +265,10 @@ def _compare_modes(stage: Stage, pair: RecordPair) -> None:
         call = "model.train() before each epoch" if side.is_torch else "the model with training=True"
         sentence = f"{mistake}: call {call}; {paths[0]} computes something else"
         stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
+
+
+def _is_in_evaluation(side: RecordedSide, step: int) -> bool:
+    return side.get_facts(step).get("evaluation_mode", False)
 
 
 def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: RecordedSide) -> list[str]:
