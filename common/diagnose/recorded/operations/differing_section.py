@@ -4,6 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 the same numbers, in any order of their axes.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -13,7 +14,7 @@ from common.diagnose.recorded.operations.operation_names import is_selection, no
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.selections import are_other_selections
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
-from common.recording.operation_format import Operation, OperationTrace
+from common.recording.operation_format import Operation, OperationTrace, TensorStatistics
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def find_section(
     if matches.are_equal(*targets):
         return None
     a, b = (
-        SectionSide(trace, target, matched)
+        SectionSide(trace, target, matched - _list_choices(trace))
         for trace, target, matched in zip((trace_a, trace_b), targets, matches.matched, strict=True)
     )
     if not a.operations and not b.operations:
@@ -178,6 +179,23 @@ def find_section(
         unused_in_b=_list_unused(a, b, matches.are_equal),
         matches=matches,
     )
+
+
+def _list_choices(trace: OperationTrace) -> set[int]:
+    """Return the tensors of zeros and ones, or of integers, that depend on weights, such as one-hot codes.
+
+    Their statistics do not show which elements are chosen.
+    """
+    computed = SectionSide(trace, 0, ()).computed_from_weights
+    return {number for number in computed if _is_choice(trace["tensors"][number])}
+
+
+def _is_choice(tensor: TensorStatistics) -> bool:
+    if "float" not in tensor["dtype"]:
+        return True
+    total, norm = tensor["sum"], tensor["norm"]
+    has_range = (tensor["minimum"], tensor["maximum"]) == (0, 1)
+    return has_range and total is not None and norm is not None and math.isclose(total, norm**2, rel_tol=1e-6)
 
 
 def _drop_index(arguments: Mapping[str, object]) -> dict[str, object]:

@@ -8,7 +8,12 @@ from dataclasses import replace
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
-from common.diagnose.recorded.operations.first_functions import find_other_functions, find_other_operand, find_scaled
+from common.diagnose.recorded.operations.first_functions import (
+    find_other_functions,
+    find_other_operand,
+    find_scaled,
+    find_unapplied,
+)
 from common.diagnose.recorded.operations.first_results import (
     find_averaged,
     find_omitted,
@@ -17,18 +22,15 @@ from common.diagnose.recorded.operations.first_results import (
     find_unrecorded,
 )
 from common.diagnose.recorded.operations.operation_words import describe_lines, locate, shorten
-from common.diagnose.recorded.operations.parts import expand_parts
+from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
 from common.diagnose.recorded.operations.section_side import SectionSide
-from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.rounding import rounding_tolerance
 from common.recording.operation_format import Operation, OperationTrace
 
 # Causes that name operations. Another cause may say why they differ.
 OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
 EQUAL_TENSORS = "from tensors with the same numbers"
 OTHER_REASONS = "the numbers are in another order, or arguments that are not recorded differ"
-STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through which no gradient is computed
 LOSS = "loss"  # stands for the number of the loss in place of a name
 
 
@@ -60,7 +62,7 @@ def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Ex
     if targets is None:
         return None
     traces, numbers = targets
-    matches = _match_tensors(pair, traces)
+    matches = match_tensors(pair, traces)
     sides = [SectionSide(trace, number, ()) for trace, number in zip(traces, numbers, strict=True)]
     words = _describe_layouts(sides, [[number] for number in numbers])
     if not words or not matches.are_equal(*numbers):
@@ -103,14 +105,14 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
 
 def _find_section(pair: RecordPair, name_a: str, name_b: str) -> DifferingSection | None:
     targets = _find_targets(pair, name_a, name_b)
-    return None if targets is None else find_section(*targets[0], targets[1], _match_tensors(pair, targets[0]))
+    return None if targets is None else find_section(*targets[0], targets[1], match_tensors(pair, targets[0]))
 
 
 def _find_targets(
     pair: RecordPair, name_a: str, name_b: str
 ) -> tuple[tuple[OperationTrace, OperationTrace], tuple[int, int]] | None:
     """Return the operations of both sides, and the number of a tensor in each; None if one of them is not recorded."""
-    traces = _read_traces(pair)
+    traces = read_traces(pair)
     if traces is None:
         return None
     a, b = (
@@ -118,61 +120,6 @@ def _find_targets(
         for trace, name in zip(traces, (name_a, name_b), strict=True)
     )
     return None if a is None or b is None else (traces, (a, b))
-
-
-def _match_tensors(pair: RecordPair, traces: tuple[OperationTrace, OperationTrace]) -> TensorMatches:
-    """Match the tensors of both sides by their numbers, and those of layers that are known to be equal."""
-    a, b = (trace["names"] for trace in traces)
-    known = [(a[name_a], b[name_b]) for name_a, name_b in pair.equal_tensors if name_a in a and name_b in b]
-    tolerance = rounding_tolerance(pair.noise, pair.precision)
-    return TensorMatches(traces[0]["tensors"], traces[1]["tensors"], tolerance, known)
-
-
-def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
-    """Name the operations through which only one script computes no gradient, such as detach; None if there are none.
-
-    The losses of both scripts must be equal.
-    """
-    traces = _read_traces(pair)
-    if traces is None:
-        return None
-    matches = _match_tensors(pair, traces)
-    sides = [SectionSide(trace, trace["loss"], ()) for trace in traces if trace["loss"] is not None]
-    if len(sides) < len(traces):
-        return None
-    stops = [
-        [x for x in side.operations if x["name"] in STOPS and not side.computed_from_weights.isdisjoint(x["inputs"])]
-        for side in sides
-    ]
-    for name, side, operations, others in zip("ab", sides, stops, reversed(stops), strict=True):
-        unmatched = [
-            operation
-            for operation in operations[:MOST_COMPARED]
-            if not any(_receive_equal(*((operation, x) if name == "a" else (x, operation)), matches) for x in others)
-        ]
-        if unmatched:
-            sentence = f"only {name.upper()} computes no gradient through {describe_lines(side, unmatched)}"
-            # The other script may use torch.no_grad, which is no operation
-            return Explanation("stopped_gradient", sentence, confirmed=False, side=name)
-    return None
-
-
-def _receive_equal(a: Operation, b: Operation, matches: TensorMatches) -> bool:
-    return any(matches.are_equal(x, y) for x in a["inputs"] for y in b["inputs"])
-
-
-def _read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | None:
-    """Return the operations of both first micro-batches; None if they have other examples, or if not all are recorded.
-
-    Only the first process's are compared.
-    """
-    a, b = (side.record.ranks[0].operations for side in pair.sides)
-    if a is None or b is None or not (a["complete"] and b["complete"]):
-        return None
-    step = pair.equal_steps[0]
-    counts = [side.batches.count_examples(step)[0] for side in pair.sides]
-    has_same_examples = counts[0] == counts[1] and set(pair.orders[step][: counts[0]]) == {*range(counts[0])}
-    return expand_parts(a, b) if has_same_examples else None
 
 
 def _explain_section(section: DifferingSection, place: str) -> Explanation:
@@ -210,17 +157,22 @@ def _explain_first_results(section: DifferingSection, place: str) -> Explanation
     if indexed is not None:
         words = _describe_sides(section, indexed[:1], indexed[1:])
         return Explanation("operation", f"{place}: for the same numbers and other indices, {words}")
+    averaged = find_averaged(section.a, section.b, section.matches)
+    if averaged is not None:
+        name, words = "AB"[averaged.side], _describe_sides(section, averaged.a, averaged.b)
+        reason = f"only {name} divides by {averaged.count}, the number of elements of its mean"
+        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}")
+    scaled = find_scaled(section.a, section.b, section.matches)
+    if scaled is not None:
+        words = _describe_sides(section, scaled.a, scaled.b)
+        reason = f"B's numbers are {scaled.factor:.6g} times A's"
+        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}", confirmed=False)
     combined = find_other_partners(section.a, section.b, section.matches)
     if combined is not None:
         words = _describe_sides(section, combined[:1], combined[1:])
         return Explanation(
             "operation", f"{place}: the same tensors are combined in other pairs: {words}", confirmed=False
         )
-    averaged = find_averaged(section.a, section.b, section.matches)
-    if averaged is not None:
-        name, words = "AB"[averaged.side], _describe_sides(section, averaged.a, averaged.b)
-        reason = f"only {name} divides by {averaged.count}, the number of elements of its mean"
-        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}")
     return None
 
 
@@ -257,22 +209,20 @@ def _explain_one_side(
 
 
 def _explain_first_functions(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain other functions, operands or factors that are applied to the same tensors; None if there are none."""
+    """Explain other functions or operands that are applied to the same tensors; None if there are none."""
     sides = section.a, section.b, section.matches
     functions = find_other_functions(*sides)
     if functions is not None:
         reason = "the same functions are applied to other tensors:" if functions.is_exchange else EQUAL_TENSORS
         words = _describe_sides(section, functions.a, functions.b)
         return Explanation("operation", f"{place}: {reason} {words}", confirmed=not functions.is_exchange)
+    unapplied = find_unapplied(*sides)
+    if unapplied is not None:
+        return _explain_one_side(section, place, *unapplied, confirmed=False)
     operands = find_other_operand(*sides)
     if operands is not None:
         words = _describe_sides(section, operands[:1], operands[1:])
         return Explanation("operation", f"{place}: a tensor is combined with another one: {words}", confirmed=False)
-    scaled = find_scaled(*sides)
-    if scaled is not None:
-        words = _describe_sides(section, scaled.a, scaled.b)
-        reason = f"B's numbers are {scaled.factor:.6g} times A's"
-        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}", confirmed=False)
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, FUNCTIONS, normalize_name
+from common.diagnose.recorded.operations.operation_names import ACTIVATIONS, ELEMENTWISE, FUNCTIONS, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.recording.operation_format import Operation
@@ -79,6 +79,28 @@ def _list_functions(side: SectionSide) -> Iterator[tuple[int, Operation]]:
         tensors = side.list_tensors(operation)
         if len(tensors) == 1 and normalize_name(operation) in FUNCTIONS:
             yield tensors[0], operation
+
+
+def find_unapplied(
+    a: SectionSide, b: SectionSide, matches: TensorMatches
+) -> tuple[list[Operation], list[Operation]] | None:
+    """Return an activation that only one side applies to an equal tensor, in that side's list; None if there is none.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    for side, (longer, shorter) in enumerate(((a, b), (b, a))):
+        names, other_names = longer.count_names(), shorter.count_names()
+        users = [(x, operation) for operation in shorter.first_operations for x in shorter.list_tensors(operation)]
+        for tensor, operation in _list_functions(longer):
+            name = normalize_name(operation)
+            same = [user for x, user in users if matches.are_equal(*((x, tensor) if side else (tensor, x)))]
+            is_lacking = name in ACTIVATIONS and names[name] > other_names[name]
+            if is_lacking and same and all(normalize_name(user) not in FUNCTIONS for user in same):
+                return ([], [operation]) if side else ([operation], [])
+    return None
 
 
 def find_other_operand(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:

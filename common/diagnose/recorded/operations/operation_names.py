@@ -37,10 +37,13 @@ LAYOUTS = (
 INDEXED = ("gather", "indexadd")  # operations that select or add numbers at indices, in one spelling
 COLLECTING = ("add", "cat", "stack")  # operations of many tensors, in any grouping
 # Functions of one tensor, in one spelling. Their other names return other numbers.
-FUNCTIONS = {
+ACTIVATIONS = {
     *("maximum", "sigmoid", "hardsigmoid", "tanh", "hardtanh", "gelu", "silu", "hardswish", "mish", "softplus"),
-    *("elu", "selu", "celu", "leakyrelu", "relu6", "softsign", "logsigmoid", "softmax", "logsoftmax", "sparsemax"),
-    *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs", "sin", "cos", "erf", "reciprocal"),
+    *("elu", "selu", "celu", "leakyrelu", "relu6", "softsign", "logsigmoid"),
+}
+FUNCTIONS = ACTIVATIONS | {
+    *("softmax", "logsoftmax", "sparsemax", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs"),
+    *("sin", "cos", "erf", "reciprocal"),
 }
 ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
 

@@ -81,7 +81,7 @@ class SectionSide:
                 continue
             visited.add(index)
             operation = self._trace["operations"][index]
-            if normalize_name(operation) in LAYOUTS:
+            if normalize_name(operation) in (*LAYOUTS, "gather"):
                 indices.add(index)
             if index in indices or len(self.list_tensors(operation)) == 1:
                 unvisited += operation["inputs"]

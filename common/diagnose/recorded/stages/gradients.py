@@ -13,7 +13,7 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.clipping import list_clipped_rows
 from common.diagnose.recorded.losses.label_counts import count_labels
-from common.diagnose.recorded.operations.explanation import explain_stopped_gradients
+from common.diagnose.recorded.operations.stopped_gradients import explain_stopped_gradients
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_side_formulas

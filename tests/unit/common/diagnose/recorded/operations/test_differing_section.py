@@ -9,6 +9,7 @@ import pytest
 
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
 from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.recording.index_notation import write_index
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.traces import Script
@@ -42,7 +43,7 @@ def _without_entropy(script: Script, loss: Tensor, entropies: Tensor) -> Tensor:
 def _find(a: OperationTrace, b: OperationTrace) -> DifferingSection | None:
     assert a["loss"] is not None
     assert b["loss"] is not None
-    return find_section(a, b, (a["loss"], b["loss"]), 1e-5)
+    return find_section(a, b, (a["loss"], b["loss"]), TensorMatches(a["tensors"], b["tensors"], 1e-5))
 
 
 def _list_names(section: DifferingSection | None) -> tuple[list[str], list[str]]:

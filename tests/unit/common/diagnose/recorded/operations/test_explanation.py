@@ -12,8 +12,8 @@ from common.diagnose.recorded.operations.explanation import (
     LOSS,
     add_lines,
     explain_operations,
-    explain_stopped_gradients,
 )
+from common.diagnose.recorded.operations.stopped_gradients import explain_stopped_gradients
 from common.recording.index_notation import write_index
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.traces import Script

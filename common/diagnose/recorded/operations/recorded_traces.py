@@ -1,0 +1,32 @@
+"""The operations of two records, and the tensors that both have.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
+
+from common.diagnose.recorded.operations.parts import expand_parts
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.rounding import rounding_tolerance
+from common.recording.operation_format import OperationTrace
+
+
+def read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | None:
+    """Return the operations of both first micro-batches; None if they have other examples, or if not all are recorded.
+
+    Only the first process's are compared.
+    """
+    a, b = (side.record.ranks[0].operations for side in pair.sides)
+    if a is None or b is None or not (a["complete"] and b["complete"]):
+        return None
+    step = pair.equal_steps[0]
+    counts = [side.batches.count_examples(step)[0] for side in pair.sides]
+    has_same_examples = counts[0] == counts[1] and set(pair.orders[step][: counts[0]]) == {*range(counts[0])}
+    return expand_parts(a, b) if has_same_examples else None
+
+
+def match_tensors(pair: RecordPair, traces: tuple[OperationTrace, OperationTrace]) -> TensorMatches:
+    """Match the tensors of both sides by their numbers, and those of layers that are known to be equal."""
+    a, b = (trace["names"] for trace in traces)
+    known = [(a[name_a], b[name_b]) for name_a, name_b in pair.equal_tensors if name_a in a and name_b in b]
+    tolerance = rounding_tolerance(pair.noise, pair.precision)
+    return TensorMatches(traces[0]["tensors"], traces[1]["tensors"], tolerance, known)
