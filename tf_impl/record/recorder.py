@@ -104,10 +104,7 @@ class Recorder:
         return self._record_step() if self.is_recording else contextlib.nullcontext()
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the loader with the followed record's batches in place of its own, until that record ends.
-
-        Return the loader itself if the recorder follows no record.
-        """
+        """Return the loader. While the recorder follows a record, the batches are those of that record."""
         return loader if self.follower is None else FollowedLoader(loader, self.follower)
 
     def omit_implied_gradients(self) -> None:

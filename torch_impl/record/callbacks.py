@@ -40,10 +40,7 @@ class CallbackRecorder:
         self._recorder: Recorder | None = None
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the loader with the followed record's batches in place of its own, until that record ends.
-
-        Return the loader itself if the recorder follows no record.
-        """
+        """Return the loader. While the recorder follows a record, the batches are those of that record."""
         return loader if self._follower is None else FollowedLoader(loader, self._follower)
 
     def _start(self, model: Any, optimizer: Any, scheduler: object) -> None:  # noqa: ANN401  as the trainer has them

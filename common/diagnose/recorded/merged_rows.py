@@ -31,9 +31,9 @@ def arrange_rows(
         arranged = _swap(a, count, examples_first=examples_first)
         if are_close(arranged, b):
             returned = expected.returned
-            has_rows = returned is not None and len(returned) == len(a)
-            swapped = _swap(returned, count, examples_first=examples_first) if has_rows else returned
-            return RecordedCall(arranged, swapped)
+            if returned is not None and len(returned) == len(a):
+                returned = _swap(returned, count, examples_first=examples_first)
+            return RecordedCall(arranged, returned)
     return expected
 
 

@@ -151,14 +151,16 @@ def _drop_activations_without_effect(pair: RecordPair) -> None:
 
     They are elements on which the loss does not depend, such as those of padding, which only one script may mask.
     """
-    stage, step = pair.get_stage("activations"), pair.equal_steps[0]
+    stage = pair.get_stage("activations")
+    if stage.verdict != DIFFERS:
+        return
+    step = pair.equal_steps[0]
     for name in ("loss", "gradients"):
         checks = [check for check in pair.get_stage(name).checks if check.tensor.startswith(f"step {step}: ")]
         if not checks or any(check.differs or check.may_hide_any for check in checks):
             return
-    if stage.verdict == DIFFERS:
-        stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
-        stage.note = stage.note or f"the loss and the gradients of step {step} do not depend on what differs"
+    stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
+    stage.note = stage.note or f"the loss and the gradients of step {step} do not depend on what differs"
 
 
 def _confirm_hyperparameters(pair: RecordPair) -> None:

@@ -247,7 +247,8 @@ class SectionSide:
         if normalize_name(operation) not in ("mul", "div"):
             return []
         values = operation["arguments"].values()
-        return [*self.list_numbers(operation), *(float(x) for x in values if type(x) in (int, float))]
+        numbers = [float(x) for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
+        return [*self.list_numbers(operation), *numbers]
 
     def find_selection(self, operation: Operation) -> Selection | None:
         """Return the elements that an operation selects by its index; None if its arguments do not say it."""

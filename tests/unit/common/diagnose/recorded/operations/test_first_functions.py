@@ -48,13 +48,14 @@ def test_products_in_another_order_are_not_blamed() -> None:
     assert "another one" not in _explain(_multiply("x y z"), _multiply("y z x", is_squared=True))
 
 
-def _scale(factor: float, name: str, is_taken_back: bool = False, is_clipped: bool = False) -> OperationTrace:
-    """Return the operations of numbers that are multiplied before or after a function of its own name."""
+def _scale(factor: float, name: str, limit: float | None = None, divisor: float | None = None) -> OperationTrace:
+    """Return the operations of numbers that are multiplied, and then perhaps clipped and divided."""
     script, tensors = _make_script()
     scaled = script.call(name, lambda x: x * factor, tensors["x"])
-    if is_taken_back:
-        scaled = script.call("div", np.divide, scaled, to_tensor(factor))
-    scaled = script.call("clamp", lambda x: np.maximum(x, -1), scaled) if is_clipped else scaled
+    if limit is not None:
+        scaled = script.call("clamp", np.maximum, scaled, to_tensor(limit))
+    if divisor is not None:
+        scaled = script.call("div", np.divide, scaled, to_tensor(divisor))
     return _finish(script, script.call("cumsum", np.cumsum, scaled))
 
 
@@ -68,5 +69,6 @@ def test_factor_is_named(factor: float) -> None:
 
 
 def test_factor_that_is_taken_back_is_not_named() -> None:
-    """Only B clips the numbers."""
-    assert "times" not in _explain(_scale(1.5, "first"), _scale(4.5, "first", is_taken_back=True, is_clipped=True))
+    """The scripts clip at other limits."""
+    sentence = _explain(_scale(1.5, "first", limit=-1), _scale(4.5, "first", limit=-1, divisor=3.0))
+    assert "times" not in sentence
