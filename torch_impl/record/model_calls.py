@@ -20,7 +20,14 @@ from torch_impl.record.direct_calls import observe_direct_calls
 from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
-from torch_impl.record.model_facts import ROOT, describe_layer, find_unflattened_shape, name_layers, name_variables
+from torch_impl.record.model_facts import (
+    ROOT,
+    describe_layer,
+    find_unflattened_shape,
+    is_loss_function,
+    name_layers,
+    name_variables,
+)
 from torch_impl.record.operation_tracer import OperationMode
 from torch_impl.record.patches import Patches
 
@@ -87,6 +94,7 @@ class CallObserver:
         self._model, self._on_start = model, on_start
         self._has_layers = False
         self._sources = LayerSources()
+        self._added: dict[str, torch.Tensor] = {}  # inputs of the layer that the script called last
         self._stack: list[str] = []  # paths of the layers that the pass is in
         self._names: dict[int, str] = {}  # of variables, by identity
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -190,7 +198,7 @@ class CallObserver:
                 self._follow(call, path, module, args, kwargs, returned)
             if self._stack or not call.parts:
                 return
-            if _is_loss_function(module, returned):
+            if is_loss_function(module, returned):
                 self._forget_part(path)
             else:
                 self._end(returned)
@@ -238,7 +246,8 @@ class CallObserver:
 
     def _begin_part(self, path: str, arguments: object) -> None:
         """Begin or continue a pass in which the script calls layers instead of the model, or with its outputs."""
-        if not (self.pending and (self.pending[-1].parts or self._receives_output(arguments))):
+        computed = [tensor for _, tensor in name_tensors(arguments) if tensor.grad_fn is not None]
+        if not (self.pending and (self.pending[-1].parts or any(map(self._has_seen, computed)))):
             self._begin(arguments)
             self.pending[-1].begins_with_part = True
         else:
@@ -250,18 +259,16 @@ class CallObserver:
     def _has_seen(self, tensor: torch.Tensor) -> bool:
         return any(reference() is tensor for reference in self.pending[-1].seen)
 
-    def _receives_output(self, arguments: object) -> bool:
-        """Check whether a layer receives an output of the last pass."""
-        return any(self._has_seen(tensor) for _, tensor in name_tensors(arguments) if tensor.grad_fn is not None)
-
     def _add_inputs(self, path: str, arguments: object) -> None:
         """Add what a further layer receives to the inputs of the pass, unless a layer has computed or received it."""
-        call, position = self.pending[-1], len(self.pending) - 1
-        for name, tensor in name_tensors(arguments):
-            if tensor.grad_fn is None and not self._has_seen(tensor):
-                call.inputs[f"{path}.{name}"] = self.copies.copy(tensor)
-                self.operations.name_all(f"{name_call(0, position)}/input", {f"{path}.{name}": tensor})
-        call.seen += list_references(arguments)
+        tensors = {
+            f"{path}.{name}": tensor
+            for name, tensor in name_tensors(arguments)
+            if tensor.grad_fn is None and not self._has_seen(tensor)
+        }
+        self.pending[-1].inputs.update(self.copies.copy_all(tensors))
+        self.pending[-1].seen += list_references(arguments)
+        self._added = tensors
 
     def _forget_part(self, path: str) -> None:
         """Forget the last call of a module that is not a layer, with its inner layers and the pass that it began."""
@@ -270,13 +277,16 @@ class CallObserver:
         forgotten = {facts["path"] for facts in call.facts if f"{facts['path']}.".startswith(f"{path}.")}
         call.facts = [facts for facts in call.facts if facts["path"] not in forgotten]
         call.layers = {name: x for name, x in call.layers.items() if name.split("/")[1] not in forgotten}
-        if not call.parts:
+        call.inputs = {name: x for name, x in call.inputs.items() if not name.startswith(f"{path}.")}
+        if not call.parts and call.begins_with_part:
             self.pending.pop()
 
     def _end(self, returned: object) -> None:
         call = self.pending[-1]
         call.outputs = self.copies.copy_all(returned)
         call.seen += list_references(returned)
+        self.operations.name_all(f"{name_call(0, len(self.pending) - 1)}/input", self._added)
+        self._added = {}
         call.marks += mark_nodes(tensor for _, tensor in name_tensors(returned))
         self.operations.name_all(f"{name_call(0, len(self.pending) - 1)}/output", returned)
 
@@ -284,16 +294,6 @@ class CallObserver:
         if self._observes_layers:
             facts = describe_layer(path, layer, self._names, shape)
             self.pending[-1].facts.append({**facts, "source": source} if source else facts)
-
-
-def _is_loss_function(module: torch.nn.Module, returned: object) -> bool:
-    """Check whether a module is a loss function of the script's own: without parameters, it returns only numbers.
-
-    A model that computes its own loss returns the loss, too.
-    """
-    tensors = [tensor for _, tensor in name_tensors(returned)]
-    has_parameters = next(module.parameters(), None) is not None
-    return bool(tensors) and not has_parameters and all(not tensor.ndim for tensor in tensors)
 
 
 def _get_device_type(module: torch.nn.Module) -> str:

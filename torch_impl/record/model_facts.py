@@ -6,6 +6,7 @@ import torch
 
 from common.recording.record_format import LayerFacts, ModelFacts, VariableFacts
 from common.recording.record_writer import list_plain_values
+from torch_impl.record.arrays import name_tensors
 
 WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 SHARDED = {"FullyShardedDataParallel", "FSDPModule", "FlatParameter", "DTensor"}  # classes that split parameters
@@ -177,3 +178,13 @@ def _sort_axes(base: torch.Tensor) -> tuple[int, ...]:
     The channels may be last there, in the second axis of the tensor.
     """
     return tuple(base.shape[axis] for axis in sorted(range(base.dim()), key=base.stride, reverse=True))
+
+
+def is_loss_function(module: torch.nn.Module, returned: object) -> bool:
+    """Check whether a module is a loss function of the script's own: without parameters, it returns only numbers.
+
+    A model that computes its own loss returns the loss, too.
+    """
+    tensors = [tensor for _, tensor in name_tensors(returned)]
+    has_parameters = next(module.parameters(), None) is not None
+    return bool(tensors) and not has_parameters and all(not tensor.ndim for tensor in tensors)

@@ -27,6 +27,12 @@ MASKS: list[tuple[dict[str, torch.Tensor], str]] = [
 ]
 
 
+def draw_tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Draw the query, the key and the value of an attention."""
+    query, key, value = torch.randn(3, 2, 2, 5, 4, generator=torch.Generator().manual_seed(1)).unbind()
+    return query, key, value
+
+
 class Attention(nn.Module):
     """Attends by a function of PyTorch, and then by a module."""
 
@@ -73,7 +79,7 @@ def test_parts_of_a_module_compute_its_result(
     ],
 )
 def test_parts_of_the_function_compute_its_result(options: dict[str, Any], names: str) -> None:
-    tensors = torch.randn(3, 2, 2, 5, 4, generator=torch.Generator().manual_seed(1)).unbind()
+    tensors = draw_tensors()
     function = functional.scaled_dot_product_attention
     result = function(*tensors, **options)
     parts = list_attention_parts(function, tensors, options, result)
@@ -83,7 +89,7 @@ def test_parts_of_the_function_compute_its_result(options: dict[str, Any], names
 
 def test_parts_with_another_result_are_dropped() -> None:
     """A later version of PyTorch may give a mask another meaning."""
-    tensors = torch.randn(3, 2, 2, 5, 4, generator=torch.Generator().manual_seed(1)).unbind()
+    tensors = draw_tensors()
     result = functional.scaled_dot_product_attention(*tensors, is_causal=True)
     assert list_attention_parts(functional.scaled_dot_product_attention, tensors, {}, result) == []
 

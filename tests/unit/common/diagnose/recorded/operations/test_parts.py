@@ -1,5 +1,6 @@
 """Tests of layers whose parts are compared with the operations of another script."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tests.unit.common.recording.tensors import Tensor, to_tensor
 
 STREAM = np.random.default_rng(7)
 QUERY, KEY, STEPS = STREAM.normal(size=(4, 6)), STREAM.normal(size=(5, 6)), STREAM.normal(size=(3, 4))
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
     "tanh": np.tanh,
