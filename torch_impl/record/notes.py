@@ -69,7 +69,7 @@ def list_batch_notes(
             f"layers: the script calls the model {len(calls)} times before a backward pass; the layers of the first "
             "call are recorded, and the inputs and outputs of all calls"
         )
-    if calls and calls[0].parts:
+    if calls and calls[0].begins_with_part:
         paths = ", ".join(dict.fromkeys(calls[0].parts))
         sentences.append(
             f"inputs and outputs: the script calls layers of the model ({paths}) instead of the model; what these "

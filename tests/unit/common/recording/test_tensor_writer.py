@@ -7,6 +7,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from common.recording.tensor_file import TensorFile
 from common.recording.tensor_writer import TYPES, write_tensors
 
 
@@ -38,3 +39,9 @@ def test_a_file_without_tensors(tmp_path: Path) -> None:
 def test_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="z: safetensors cannot hold the type complex128"):
         write_tensors(tmp_path / "file", {"z": np.zeros(2, complex)})
+
+
+def test_the_order_of_tensors_of_one_width_is_kept(tmp_path: Path) -> None:
+    names = ["target", "source", "length"]
+    write_tensors(tmp_path / "file", {"mask": np.ones(2, bool), **{name: np.zeros(2) for name in names}})
+    assert TensorFile(tmp_path / "file", {}, {}).names == [*names, "mask"]

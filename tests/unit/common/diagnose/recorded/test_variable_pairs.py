@@ -1,0 +1,89 @@
+"""Tests of the pairs of variables of two recorded models."""
+
+from typing import Any
+
+import pytest
+
+from common.diagnose.recorded.variable_pairs import ModelPairs, RecordedModel, pair_recorded_models
+from common.recording.record_format import ModelFacts
+
+Layers = list[tuple[str, str, dict[str, list[int]], str]]  # kind, path, shapes by role, source
+
+
+def _build_model(*, is_torch: bool, layers: Layers, uncalled: dict[str, list[int]] | None = None) -> RecordedModel:
+    separator = "." if is_torch else "/"
+    variables = {f"{path}{separator}{role}": shape for _, path, shapes, _ in layers for role, shape in shapes.items()}
+    facts: list[dict[str, Any]] = [
+        {
+            "kind": kind, "path": path, "attributes": {}, "unflattened_shape": None, "composite": None,
+            "variables": {role: f"{path}{separator}{role}" for role in shapes}, "training": True,
+            **({"source": source} if source else {}),
+        }
+        for kind, path, shapes, source in layers
+    ]  # fmt: skip
+    described: Any = {
+        "name": "Model",
+        "layers": facts,
+        "variables": {
+            name: {"shape": shape, "dtype": "float32", "trainable": True}
+            for name, shape in {**variables, **(uncalled or {})}.items()
+        },
+        "tied": [],
+    }
+    model: ModelFacts = described
+    return RecordedModel(is_torch, model)
+
+
+def _pair(torch: RecordedModel, keras: RecordedModel) -> ModelPairs:
+    return pair_recorded_models(torch, keras, None)
+
+
+@pytest.mark.parametrize(("shape", "keras_shape"), [([16, 8], [8, 16]), ([16, 8], [16, 8])])
+def test_variable_of_a_layer_that_is_not_called_is_paired(shape: list[int], keras_shape: list[int]) -> None:
+    """The script reads the weight of an embedding."""
+    torch = _build_model(is_torch=True, layers=[("Codes", "codes", {}, "")], uncalled={"codes.table.weight": shape})
+    keras = _build_model(is_torch=False, layers=[("Codes", "codes", {"table": keras_shape}, "")])
+    pairs = _pair(torch, keras)
+    assert [(match.names_a, match.names_b) for match in pairs.variables] == [
+        (("codes.table.weight",), ("codes/table",))
+    ]
+    assert pairs.unpaired_a == pairs.unpaired_b == []
+
+
+def _build_branches(*, is_torch: bool, order: str, has_sources: bool) -> RecordedModel:
+    """Return a model of three convolutions, and of norms that are called in another order."""
+    kinds = ("Conv2d", "BatchNorm2d") if is_torch else ("Conv2D", "BatchNormalization")
+    roles = ("weight", "weight") if is_torch else ("kernel", "gamma")
+    moving = "running_mean" if is_torch else "moving_mean"
+    layers: Layers = []
+    for number in "123":
+        size = int(number)
+        shape = [4, 2, size, size] if is_torch else [size, size, 2, 4]
+        layers.append((kinds[0], f"conv{number}", {roles[0]: shape}, ""))
+    for number in order:
+        source = f"conv{number}" if has_sources else ""
+        path = f"norm{number}" if is_torch else "abc"[int(number) - 1]  # names do not show the pairs
+        layers.append((kinds[1], path, {roles[1]: [4], moving: [4]}, source))
+    return _build_model(is_torch=is_torch, layers=layers)
+
+
+@pytest.mark.parametrize("has_sources", [True, False])
+def test_norms_of_branches_are_paired_by_the_layers_before_them(has_sources: bool) -> None:
+    torch = _build_branches(is_torch=True, order="123", has_sources=has_sources)
+    keras = _build_branches(is_torch=False, order="132", has_sources=has_sources)
+    paths = {layer.path_a: layer.path_b for layer in _pair(torch, keras).layers if layer.path_a.startswith("norm")}
+    assert paths == dict(zip(("norm1", "norm2", "norm3"), "abc" if has_sources else "acb", strict=True))
+
+
+@pytest.mark.parametrize(("activation", "differs"), [("relu", True), ("tanh", False)])
+def test_activation_of_a_recurrent_layer_is_a_setting(activation: str, differs: bool) -> None:
+    shapes = {"weight_ih_l0": [12, 4], "weight_hh_l0": [12, 3], "bias_ih_l0": [12], "bias_hh_l0": [12]}
+    torch = _build_model(is_torch=True, layers=[("LSTM", "rnn", shapes, "")])
+    keras = _build_model(
+        is_torch=False,
+        layers=[("LSTM", "rnn", {"kernel": [4, 12], "recurrent_kernel": [3, 12], "bias": [12]}, "")],
+    )
+    keras.facts["layers"][0]["attributes"] = {"activation": activation, "recurrent_activation": "sigmoid"}
+    (layer,) = _pair(torch, keras).layers
+    assert layer.settings_a == {"activation": "tanh", "recurrent_activation": "sigmoid"}
+    assert (layer.settings_a != layer.settings_b) == differs
