@@ -191,3 +191,19 @@ def test_an_array_without_a_name_may_be_labels_if_it_is_as_large(shape: tuple[in
 def test_a_target_without_operations_may_be_computed_from_labels() -> None:
     trace = Script(x=LOG_PROBABILITIES).finish(to_tensor(1.0))
     assert SectionSide(trace, 0, ()).may_receive_labels(16)
+
+
+def _choose(axis: int) -> OperationTrace:
+    """Return the operations that sum what one-hot codes choose. The codes depend on weights."""
+    script = Script(x=np.random.default_rng(3).permuted(np.arange(25.0)).reshape(5, 5))
+    weight = script.name("weight/codes", to_tensor(np.diag(np.arange(1.0, 6))))
+    scores = script.call("matmul", np.matmul, script.inputs["x"], weight)
+    codes = script.call("one_hot", lambda x: np.eye(5)[np.asarray(x).argmax(axis)], scores)
+    chosen = script.call("mul", np.multiply, codes, script.inputs["x"])
+    return script.finish(script.call("sum", np.sum, chosen))
+
+
+def test_statistics_of_one_hot_codes_do_not_show_their_order() -> None:
+    section = _find(_choose(0), _choose(1))
+    assert section is not None
+    assert [operation["name"] for operation in section.a.operations] == ["one_hot", "mul", "sum"]

@@ -72,3 +72,28 @@ def test_factor_that_is_taken_back_is_not_named() -> None:
     """The scripts clip at other limits."""
     sentence = _explain(_scale(1.5, "first", limit=-1), _scale(4.5, "first", limit=-1, divisor=3.0))
     assert "times" not in sentence
+
+
+def _activate(names: str) -> OperationTrace:
+    """Return the operations of functions that are applied one after the other to one of two summands."""
+    script, tensors = _make_script()
+    x = tensors["x"]
+    for name in names.split():
+        x = script.call(name, {"relu": lambda x: np.maximum(x, 0), "exp": np.exp, "pad": _pad}[name], x)
+    return _finish(script, script.call("mul", np.multiply, x, _pad(tensors["y"]).view(Tensor)))
+
+
+def _pad(x: np.ndarray) -> np.ndarray:
+    return np.pad(x, ((0, 0), (1, 0)))
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_activation_that_one_side_does_not_apply_is_named(is_reversed: bool) -> None:
+    traces = [_activate("relu pad exp"), _activate("pad exp")]
+    sentence = _explain(*(reversed(traces) if is_reversed else traces))
+    assert sentence.startswith(f"loss: B {'also computes' if is_reversed else 'does not compute'} relu in ")
+    assert "; and" not in sentence
+
+
+def test_activation_at_another_place_is_not_called_omitted() -> None:
+    assert "does not compute" not in _explain(_activate("relu pad exp"), _activate("pad exp relu"))
