@@ -18,6 +18,7 @@ from common.map.transformation import SourceParameter, TransformationStep
 NAMES = {2: ("gate", "value"), 3: ("query", "key", "value")}  # names of the projections, by how many there are
 MAX_CHOICES = 1_000  # largest number of choices of the layers to split that are compared
 Sizes = tuple[int, ...]
+Group = tuple[Sizes, str]  # the size of layers, and their name within their parents, which may be empty
 
 
 def align_fused_projections(
@@ -38,7 +39,7 @@ def align_fused_projections(
     torch_sublayers = _join_separate_layers(torch_sublayers, keras_sublayers)
     torch_counts, keras_counts = Counter(_list_sizes(torch_sublayers)), Counter(_list_sizes(keras_sublayers))
     heads = _count_heads(keras_sublayers) if by_head else {}
-    fused_outputs = _choose_outputs(_list_sizes(torch_sublayers), _list_sizes(keras_sublayers))
+    fused_outputs = _choose_outputs(torch_sublayers, _list_sizes(keras_sublayers))
     aligned = []
     # A group is the pieces of one fused parameter, or a single sublayer.
     for _, group in groupby(torch_sublayers, lambda sublayer: _get_fused_parameter(sublayer) or id(sublayer)):
@@ -48,7 +49,11 @@ def align_fused_projections(
         surplus = torch_counts[size] - keras_counts[size]
         if len(sublayers) == 3 and not torch_counts[fused_size] and 0 < 3 * keras_counts[fused_size] == surplus:
             aligned.append(_join(sublayers, fused_size))
-        elif len(sublayers) == 1 and sublayers[0].kind == "linear" and (outputs := fused_outputs.get(size)):
+        elif (
+            len(sublayers) == 1
+            and sublayers[0].kind == "linear"
+            and (outputs := fused_outputs.get((size, "")) or fused_outputs.get(_name_group(sublayers[0])))
+        ):
             groups = heads.get((outputs[0], size[1]), 1)
             has_equal_parts = all(number % groups == 0 for number in outputs)
             pieces = _split(sublayers[0], outputs, groups if has_equal_parts else 1)
@@ -117,36 +122,60 @@ def _get_fused_parameter(sublayer: Sublayer) -> str | None:
     return source.name if source and source.rows else None
 
 
-def _choose_outputs(torch_sizes: list[Sizes], keras_sizes: list[Sizes]) -> dict[Sizes, tuple[int, ...]]:
-    """Return the numbers of outputs of Keras's layers that are one layer in PyTorch, by the size of that layer.
+def _choose_outputs(torch_sublayers: list[Sublayer], keras_sizes: list[Sizes]) -> dict[Group, tuple[int, ...]]:
+    """Return the numbers of outputs of Keras's layers that are one layer in PyTorch, by the group of that layer.
 
-    With these layers split, the models have the most similar numbers of layers of each size, then the fewest split
-    layers, then the most similar order of sizes.
+    A group is the layers of one size. Another layer may have the size of the fused ones by chance: if splitting all of
+    them does not give the models equal numbers of layers, a group is the layers of one size and name.
 
     Args:
-        torch_sizes: The sizes of PyTorch's linear layers in the order of execution.
+        torch_sublayers: PyTorch's sublayers in the order of execution.
+        keras_sizes: The sizes of Keras's linear layers in the order of execution.
+    """
+    layers = [sublayer for sublayer in torch_sublayers if sublayer.kind == "linear"]
+    differences, outputs = _choose_of_groups([(layer.sizes, "") for layer in layers], keras_sizes)
+    if differences:
+        named_differences, named_outputs = _choose_of_groups([_name_group(layer) for layer in layers], keras_sizes)
+        outputs = named_outputs if named_differences < differences else outputs
+    return outputs
+
+
+def _name_group(sublayer: Sublayer) -> Group:
+    """Return the size and the name of a layer, which the layers of repeated blocks share."""
+    return sublayer.sizes, sublayer.path.rpartition(".")[2]
+
+
+def _choose_of_groups(groups: list[Group], keras_sizes: list[Sizes]) -> tuple[int, dict[Group, tuple[int, ...]]]:
+    """Return in how many layers the models still differ, and the numbers of outputs by the group of a layer.
+
+    With these layers split, the models have the most similar numbers of layers of each size, then the fewest split
+    groups, then the most similar order of sizes.
+
+    Args:
+        groups: The groups of PyTorch's linear layers in the order of execution.
         keras_sizes: The sizes of Keras's linear layers in the order of execution.
     """
     keras_counts = Counter(keras_sizes)
-    options = {size: [(), *_list_outputs(size, keras_counts)] for size in Counter(torch_sizes)}
+    options = {group: [(), *_list_outputs(group[0], keras_counts)] for group in Counter(groups)}
     if math.prod(map(len, options.values())) > MAX_CHOICES:  # decide by the sizes that one model lacks
-        options = {size: outputs[-1:] if not keras_counts[size] else outputs[:1] for size, outputs in options.items()}
+        options = {x: outputs[-1:] if not keras_counts[x[0]] else outputs[:1] for x, outputs in options.items()}
     choices = []
     for outputs in product(*options.values()):
-        choice = {size: numbers for size, numbers in zip(options, outputs, strict=True) if numbers}
+        choice = {group: numbers for group, numbers in zip(options, outputs, strict=True) if numbers}
         split_sizes = [
             piece
-            for size in torch_sizes
-            for piece in ([(number, size[1]) for number in choice[size]] if size in choice else [size])
+            for group in groups
+            for piece in ([(number, group[0][1]) for number in choice[group]] if group in choice else [group[0]])
         ]
         counts = Counter(split_sizes)
         differences = sum(abs(counts[size] - keras_counts[size]) for size in counts | keras_counts)
         choices.append((differences, len(choice), split_sizes, choice))
     best = min(choice[:2] for choice in choices)
-    return max(
+    chosen = max(
         (choice for choice in choices if choice[:2] == best),
         key=lambda choice: SequenceMatcher(None, choice[2], keras_sizes, autojunk=False).ratio(),
-    )[3]
+    )
+    return best[0], chosen[3]
 
 
 def _list_outputs(size: Sizes, keras_counts: Counter[Sizes]) -> list[tuple[int, ...]]:

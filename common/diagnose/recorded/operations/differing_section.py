@@ -182,12 +182,18 @@ def find_section(
 
 
 def _list_choices(trace: OperationTrace) -> set[int]:
-    """Return the tensors of zeros and ones, or of integers, that depend on weights, such as one-hot codes.
+    """Return the tensors of zeros and ones, or of integers, that are computed from other numbers, as one-hot codes are.
 
-    Their statistics do not show which elements are chosen.
+    Their statistics do not show which elements are chosen. Those of the batch and of buffers are not computed from
+    weights, so that they are the same in both scripts.
     """
-    computed = SectionSide(trace, 0, ()).computed_from_weights
-    return {number for number in computed if _is_choice(trace["tensors"][number])}
+    tensors, computed = trace["tensors"], SectionSide(trace, 0, ()).computed_from_weights
+    choices: set[int] = set()
+    for operation in trace["operations"]:
+        inputs = operation["inputs"]
+        if not choices.isdisjoint(inputs) or any(x in computed and not _is_choice(tensors[x]) for x in inputs):
+            choices.update(x for x in operation["outputs"] if _is_choice(tensors[x]))
+    return choices
 
 
 def _is_choice(tensor: TensorStatistics) -> bool:

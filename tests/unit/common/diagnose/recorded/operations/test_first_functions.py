@@ -1,5 +1,7 @@
 """Tests of the functions, operands and factors that two scripts apply to the same tensors."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -74,17 +76,20 @@ def test_factor_that_is_taken_back_is_not_named() -> None:
     assert "times" not in sentence
 
 
+def _pad(x: np.ndarray) -> np.ndarray:
+    return np.pad(x, ((0, 0), (1, 0)))
+
+
+APPLIED: dict[str, Callable[..., np.ndarray]] = {"relu": lambda x: np.maximum(x, 0), "exp": np.exp, "pad": _pad}
+
+
 def _activate(names: str) -> OperationTrace:
     """Return the operations of functions that are applied one after the other to one of two summands."""
     script, tensors = _make_script()
     x = tensors["x"]
     for name in names.split():
-        x = script.call(name, {"relu": lambda x: np.maximum(x, 0), "exp": np.exp, "pad": _pad}[name], x)
+        x = script.call(name, APPLIED[name], x)
     return _finish(script, script.call("mul", np.multiply, x, _pad(tensors["y"]).view(Tensor)))
-
-
-def _pad(x: np.ndarray) -> np.ndarray:
-    return np.pad(x, ((0, 0), (1, 0)))
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
