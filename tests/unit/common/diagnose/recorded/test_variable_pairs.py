@@ -87,3 +87,24 @@ def test_activation_of_a_recurrent_layer_is_a_setting(activation: str, differs: 
     (layer,) = _pair(torch, keras).layers
     assert layer.settings_a == {"activation": "tanh", "recurrent_activation": "sigmoid"}
     assert (layer.settings_a != layer.settings_b) == differs
+
+
+def test_another_layer_of_the_size_of_fused_projections_is_not_split() -> None:
+    torch = _build_model(
+        is_torch=True,
+        layers=[
+            ("Linear", "block.qkv", {"weight": [48, 16], "bias": [48]}, ""),
+            ("Linear", "block.proj", {"weight": [16, 16], "bias": [16]}, ""),
+            ("Linear", "head", {"weight": [48, 16], "bias": [48]}, ""),
+        ],
+    )
+    names = ("query", "key", "value", "output")
+    projections: Layers = [("Dense", name, {"kernel": [16, 16], "bias": [16]}, "") for name in names]
+    keras = _build_model(
+        is_torch=False, layers=[*projections, ("Dense", "logits", {"kernel": [16, 48], "bias": [48]}, "")]
+    )
+    pairs = _pair(torch, keras)
+    assert pairs.unpaired_a == pairs.unpaired_b == []
+    matches = {match.names_b[0]: match.names_a for match in pairs.variables}
+    assert matches["logits/kernel"] == ("head.weight",)
+    assert all(matches[f"{name}/kernel"] == ("block.qkv.weight",) for name in names[:3])
