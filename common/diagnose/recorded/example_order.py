@@ -16,8 +16,9 @@ from common.map.array_differences import move_channels_last, relative_difference
 # How well two arrays fit one another: arrays that are unlike are not paired
 EQUAL_VALUES, EQUAL_SIZES, ALIKE, UNLIKE = range(4)
 CLOSE = 1e-5  # largest relative difference of two values that count as the same; x / 255 and x * (1 / 255) differ
-# The same in later steps if another model computes some of the inputs, such as images: its updates add up roundings
-DRIFTED = 1e-3
+# The same, relative to the largest value, if another model computes some of the inputs, such as images: in the first
+# step it rounds, and in later steps its updates add up roundings
+COMPUTED, DRIFTED = 2e-6, 1e-3
 
 
 @dataclass(frozen=True)

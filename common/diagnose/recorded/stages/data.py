@@ -19,6 +19,7 @@ from common.diagnose.recorded.differing_calls import (
 )
 from common.diagnose.recorded.example_counts import explain_counts
 from common.diagnose.recorded.example_order import (
+    COMPUTED,
     DRIFTED,
     ArrayPair,
     are_close,
@@ -79,8 +80,8 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
     """Compare the batches of one step, and explain a difference. Return whether nothing differs."""
     arrays = _pair_step(stage, pair, step)
     order = find_order(arrays)
-    if order is None and step != pair.steps[0] and has_several_calls(pair, step):
-        order = find_order(arrays, DRIFTED)
+    if order is None and has_several_calls(pair, step):  # another model may compute the inputs of a call
+        order = find_order(arrays, COMPUTED if step == pair.steps[0] else DRIFTED)
     if order is None and (order := find_order([array for array in arrays if not array.is_label])) is not None:
         # Only the labels differ, so that the inputs show the order of the examples
         arrays = [ArrayPair(x.name, x.a, sort_examples(x.b, order), x.is_label) for x in arrays]

@@ -4,10 +4,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
+import pytest
 
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.stages import data
 from common.diagnose.recorded.stages.data import _explain_step
 
 
@@ -30,3 +32,20 @@ def test_one_equal_input_shows_that_the_examples_are_the_same() -> None:
     pair = SimpleNamespace(a=side, b=side, sides=(side, side), steps=[1], has_followed=False)
     _explain_step(stage, cast(RecordPair, pair), 1, arrays)
     assert [(cause.cause, cause.tensor) for cause in stage.causes] == [("other_values", "input adjacency")]
+
+
+def test_images_of_another_model_may_be_rounded_in_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small numbers of an image differ by more than their own rounding."""
+    images = np.concatenate([draw(0, 4, 5), 1e-4 * draw(1, 4, 5)])
+    arrays = [ArrayPair("input 0", images, images + np.float32(1e-6) * draw(2, 8, 5))]
+    monkeypatch.setattr(data, "_pair_step", lambda *_: arrays)
+    monkeypatch.setattr(data, "explain_reset", lambda *_: None)
+    monkeypatch.setattr(data, "describe_other_pairs", lambda *_: "")
+    monkeypatch.setattr(data, "compare_weights_in_loss", lambda *_: None)
+    monkeypatch.setattr(data, "compare_partial_labels", lambda *_: None)
+    monkeypatch.setattr(data, "find_differing_call", lambda *_: None)
+    monkeypatch.setattr(data, "_explain_step", lambda *_: None)
+    for has_several, expected in ((True, True), (False, False)):
+        monkeypatch.setattr(data, "has_several_calls", lambda *_, has_several=has_several: has_several)
+        pair = SimpleNamespace(a=None, b=None, steps=[1], orders={})
+        assert data._compare_step(Stage("data"), cast(RecordPair, pair), 1) == expected
