@@ -9,26 +9,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import psutil
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import settings
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from safetensors.numpy import save_file
 
 from benchmarks.two_hosts import TwoHosts, two_hosts
 from common.cluster.supervisor import MIN_LIFETIME_SECONDS
-from common.config.compose import CONF, parse_config
 from common.config.schema import Config
 from common.data.text.token_cache import TokenizedSplit
 from common.errors import UserError
 from common.training.stop import SIGNALS
+from tests.composition import compose_train, parse_quickly
 from tests.keras_process import start_keras
 from tests.slurm_cluster import Slurm, slurm_cluster
 
@@ -55,9 +53,6 @@ SMALL_MODEL = (
 # more state than the optimizer of the model's preset.
 SMALL_IMAGES = ("model=convnet", "optimizer=adamw", "optimizer.learning_rate=1e-3", "train.global_batch_size=150")
 PACED = "extensions=[tests.pacing]"  # for runs that must last until a test disturbs them
-# The keys without a dot whose value is not the choice of a file.
-PATH_KEYS = ("run_dir=", "resume=", "run_name=", "cache_dir=", "extensions=", "metrics=")
-OVERRIDES = OverridesParser.create()
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS += ["anna", "saw", "a", "the", "dog", "cat", "##s", ".", "did", "not"]
 
@@ -85,34 +80,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def composed() -> Compose:
-    """A function that composes conf/train.yaml with overrides, as the command line does.
-
-    It composes the same overrides only once, because that takes 0.1 seconds.
-    """
-
-    @cache
-    def compose_train(*overrides: str) -> DictConfig:
-        with initialize_config_dir(CONF, version_base="1.3"):
-            return compose("train", list(overrides))
-
+    """A function that composes conf/train.yaml with overrides, as the command line does."""
     return compose_train
 
 
 @pytest.fixture
-def make_config(composed: Compose, tmp_path: Path) -> MakeConfig:
-    """A function that returns a parsed config with overrides. The cache is in tmp_path.
-
-    Hydra only composes the choices of files, which tests share. The values are set afterwards, as Hydra sets them.
-    """
+def make_config(tmp_path: Path) -> MakeConfig:
+    """A function that returns a parsed config with overrides. The cache is in tmp_path."""
 
     def make(*overrides: str) -> Config:
-        choices = [text for text in overrides if "." not in text.partition("=")[0] and not text.startswith(PATH_KEYS)]
-        config = copy.deepcopy(composed(*choices))
-        for override in OVERRIDES.parse_overrides([text for text in overrides if text not in choices]):
-            OmegaConf.update(config, override.key_or_group, override.value(), force_add=override.is_force_add())
-        if not any(text.startswith("cache_dir=") for text in overrides):
-            config.cache_dir = str(tmp_path / "cache")
-        return parse_config(config)
+        config = copy.deepcopy(parse_quickly(*overrides))
+        has_cache = any(text.startswith("cache_dir=") for text in overrides)
+        return config if has_cache else replace(config, cache_dir=str(tmp_path / "cache"))
 
     return make
 

@@ -18,14 +18,13 @@ from typing import Any, TypedDict
 from unittest.mock import patch
 
 import numpy as np
-from hydra import compose, initialize_config_dir
 
 from common.cluster.discovery import discover_cluster
 from common.cluster.network import find_loopback_interface
 from common.cluster.processes import die_with_parent
 from common.cluster.supervisor import Process, supervise
 from common.cluster.topology import HostGroup
-from common.config.compose import CONF, parse_config
+from common.config.compose import parse_config
 from common.data import batch_plan
 from common.data.dropout import derive_example_keys
 from common.map.side import Side
@@ -37,6 +36,7 @@ from common.run.worker import SideRuntime, train_rank
 from common.run_module import module_command
 from common.training.loop import Loop
 from common.training.strategy import load_strategy_class
+from tests.composition import compose_quickly
 
 
 class PlannedRun(TypedDict):
@@ -57,9 +57,8 @@ def train_runs(framework: str, runs: list[PlannedRun]) -> None:
 
 def prepare_runs(framework: str, runs: list[PlannedRun]) -> Iterator[RunContext]:
     """Yield the contexts of the runs. Each run is prepared just before it is trained, and closed after that."""
-    with initialize_config_dir(CONF, version_base="1.3"):
-        configs = [parse_config(compose("train", [*run["overrides"], f"run_dir={run['run_dir']}"])) for run in runs]
-    for config in configs:
+    for run in runs:
+        config = parse_config(compose_quickly(*run["overrides"], f"run_dir={run['run_dir']}"))
         config, _ = discover_cluster(config, framework, {})
         with open_run(config, framework) as context:
             yield context

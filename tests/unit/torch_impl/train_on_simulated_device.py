@@ -24,14 +24,14 @@ import torch
 import torch.distributed as dist
 from hydra import compose, initialize_config_dir
 
-from common.config.compose import parse_config
+from common.config.compose import CONF, parse_config
 from common.map.side import Side
 from common.models import custom
 from common.run.context import RunContext
 from common.run.prepare import prepare_run
 from common.training.planned_batches import planned_batches, validation_batches
 from common.training.state import Position, State
-from tests.conftest import CONF, SMALL_CORPUS, SMALL_IMAGES
+from tests.conftest import SMALL_CORPUS, SMALL_IMAGES
 from tests.unit.reference_losses import CLASSIFICATION
 from tests.unit.torch_impl.ready import ALONE, make_ready
 from tests.unit.torch_impl.simulated_device import DEVICE, SimulatedDevice, SimulatedTensor
