@@ -1,6 +1,7 @@
 """Fixtures that write run directories as a run's chief does, without training."""
 
 import logging
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.config.compose import parse_config
 from common.config.schema import Config
 from common.run.checkpoint_writer import CheckpointWriter
 from common.run.context import RunContext, open_context
@@ -19,7 +21,8 @@ from common.run.recorder import Recorder
 from common.training.rows import read_rows
 from common.training.state import Position, State
 from common.training.stop import SIGNALS
-from tests.conftest import MakeConfig
+from tests.composition import compose_quickly
+from tests.conftest import SMALL_CORPUS, SMALL_MODEL, MakeConfig
 
 STEPS = (2, 4)  # steps of the checkpoints of `make_run`
 
@@ -46,6 +49,21 @@ def kept() -> Iterator[None]:
     log.handlers, log.level, log.propagate, logging.raiseExceptions = handlers, level, propagate, raises
     for signum, handler in signals.items():
         signal.signal(signum, handler)
+
+
+@pytest.fixture(scope="session")
+def filled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with the tokens and the initial weights of `small_config`, which take 0.1 seconds to make."""
+    cache_dir = tmp_path_factory.mktemp("cache")
+    prepare_inputs(parse_config(compose_quickly(*SMALL_CORPUS, *SMALL_MODEL, f"cache_dir={cache_dir}")), None)
+    return cache_dir
+
+
+@pytest.fixture
+def small_config(small_config: MakeConfig, filled_cache: Path, tmp_path: Path) -> MakeConfig:
+    """A function that returns a config with a small corpus and model, whose cache is a copy of `filled_cache`."""
+    shutil.copytree(filled_cache, tmp_path / "cache")
+    return small_config
 
 
 @pytest.fixture
