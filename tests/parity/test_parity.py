@@ -20,7 +20,7 @@ TOLERANCES = {
     "float64": Tolerance(loss=1e-9, grad_norm=1e-9),
 }
 WEIGHTS = {"float32": 2e-5, "float64": 1e-9}
-STEPS = dict.fromkeys((*BERT, *EXAMPLES), 14) | dict.fromkeys(("compiled64", "plateau64", "one_cycle64"), 10)
+STEPS = dict.fromkeys((*BERT, *EXAMPLES), 14) | dict.fromkeys(("plateau64", "one_cycle64"), 10)
 
 
 def find_violations(pair: RunPair, ignored: str = "") -> list[str]:
