@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -101,27 +101,45 @@ class Patches:
         kind = ObservedMethod if inspect.isclass(owner) else ObservedFunction
         self.replace(owner, name, kind(owner, name, _surround(getattr(owner, name), before, after)))
 
-    def observe_everywhere(self, observers: dict[Callable[..., object], tuple[Before | None, After]]) -> None:
+    def observe_everywhere(
+        self,
+        observers: dict[Callable[..., object], tuple[Before | None, After]],
+        places: Sequence[tuple[Any, str, Any]] | None = None,
+    ) -> None:
         """Observe functions in every module that has them, also under `from x import f`.
 
         Args:
             observers: (before, after) for each observed function.
+            places: Values of modules as `list_module_values` returns them, these functions among them, so that all
+                modules are not searched again.
         """
         replacements = {id(function): _surround(function, *pair) for function, pair in observers.items()}
-        for owner, name, function in list_module_values(replacements):
-            self.replace(owner, name, replacements[id(function)])
+        for owner, name, function in list_module_values(replacements) if places is None else places:
+            if id(function) in replacements:
+                self.replace(owner, name, replacements[id(function)])
 
-    def restore(self) -> None:
-        """Restore the functions. Those that another recorder replaced in the meantime are restored with its own."""
+    def restore(self, *others: Patches) -> None:
+        """Restore the functions. Those that another recorder replaced in the meantime are restored with its own.
+
+        Args:
+            others: Patches to restore as well. All modules are searched once for all of them.
+        """
+        originals: dict[int, object] = {}
+        for patches in (self, *others):
+            originals |= patches._restore_places()
+        for owner, name, function in list_module_values(originals):  # modules imported while recording
+            setattr(owner, name, originals[id(function)])
+        for patches in (self, *others):
+            patches._replaced.clear()
+
+    def _restore_places(self) -> dict[int, object]:
+        """Restore the functions at the places of their replacement. Return the originals by `id` of the replacement."""
         for owner, name, original, replacement in reversed(self._replaced):
             if vars(owner).get(name) is replacement:
                 _restore(owner, name, self._find_original(original))
             else:
                 self._retired[id(replacement)] = replacement, original
-        originals = {id(replacement): original for _, _, original, replacement in self._replaced}
-        for owner, name, function in list_module_values(originals):  # modules imported while recording
-            setattr(owner, name, originals[id(function)])
-        self._replaced.clear()
+        return {id(replacement): original for _, _, original, replacement in self._replaced}
 
     def _find_original(self, function: Callable[..., object]) -> Callable[..., object]:
         """Return the function that a recorder replaced first, if others that replaced it have ended before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch_impl.record.patches import (
     bind_arguments,
     find_scaler_class,
     list_loss_functions,
+    list_module_values,
     list_scheduler_classes,
 )
 from torch_impl.record.step_observer import StepObserver
@@ -40,22 +41,25 @@ class ScriptPatches:
         self._guard, self._compiler = guard, Patches()
         self._backward_depth = 0  # checkpointed layers compute backward passes within a backward pass
         self._script_depth = 0  # torch.jit.script calls itself for the functions that a function calls
-        self._compiler.observe_everywhere({torch.jit.script: (self._before_script, self._after_script)})
-        self._replace()
+        functions = [torch.jit.script, torch.nn.utils.clip_grad_norm_, *list_loss_functions()]
+        places = list_module_values(set(map(id, functions)))
+        self._compiler.observe_everywhere({torch.jit.script: (self._before_script, self._after_script)}, places)
+        self._replace(places)
 
     def restore(self) -> None:
         """Restore the functions."""
-        self._patches.restore()
-        self._compiler.restore()
+        self._patches.restore(self._compiler)
 
-    def _replace(self) -> None:
+    def _replace(self, places: Sequence[tuple[Any, str, Any]] | None = None) -> None:
+        """Replace the functions. places: those of loss functions and of clipping, if they are known."""
         guard, observer = self._guard, self._observer
         observe = self._patches.observe
         self._patches.observe_everywhere(
             {
                 **{function: (None, guard(observer.on_loss)) for function in list_loss_functions()},
                 torch.nn.utils.clip_grad_norm_: (guard(self._before_clip), guard(self._on_clip)),
-            }
+            },
+            places,
         )
         suspend, resume = guard(self._suspend_operations), guard(self._resume_operations)
         self._patches.observe_operation(torch.Tensor, "backward", suspend, resume)
