@@ -9,7 +9,8 @@ import pytest
 
 from common.config.compose import parse_config, save_config
 from common.config.optimizers import OPTIMIZERS
-from tests.conftest import Compose, Python
+from tests.composition import compose_quickly
+from tests.conftest import Python
 from tests.unit.reference_optimizer import (
     AHEAD,
     CASES,
@@ -136,13 +137,13 @@ Trained = dict[str, dict[str, Arrays]]
 
 
 @pytest.fixture(scope="module")
-def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory, keras_python: Python) -> Trained:
     """Return the arrays of each case by the kind of training."""
     folder = tmp_path_factory.mktemp("optimizer")
     paths: dict[str, Path] = {}
     for case, overrides in {**CASES, **NATIVE, **STOCK}.items():
         paths[case] = folder / f"{case}.yaml"
-        save_config(parse_config(composed(*overrides)), paths[case])
+        save_config(parse_config(compose_quickly(*overrides)), paths[case])
     keras_python(TRAIN, folder)
     results: Trained = {}
     for case, path in paths.items():
@@ -154,15 +155,15 @@ def trained(composed: Compose, tmp_path_factory: pytest.TempPathFactory, keras_p
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_update_follows_the_formulas_of_pytorch(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse_config(composed(*CASES[case]))
+def test_update_follows_the_formulas_of_pytorch(trained: Trained, case: str) -> None:
+    config = parse_config(compose_quickly(*CASES[case]))
     differences = errors(trained[case]["whole"], expected(config))
     assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "clipped" in case])
-def test_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse_config(composed(*CASES[case]))
+def test_sparse_gradient_makes_the_same_update(trained: Trained, case: str) -> None:
+    config = parse_config(compose_quickly(*CASES[case]))
     differences = errors(trained[case]["sparse"], expected(config))
     assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
@@ -170,10 +171,10 @@ def test_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compo
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(("name", "kind", "override"), FAULTS)
 def test_faults_exceed_the_tolerance(
-    trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
+    trained: Trained, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
-    wrong = parse_config(changed(composed(*CASES[case]), override))
+    wrong = parse_config(changed(compose_quickly(*CASES[case]), override))
     assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
 
 
@@ -190,8 +191,8 @@ def assert_same(arrays: Arrays, expected: Arrays) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bias_correction_counts_extra_updates(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse_config(composed(*CASES[case]))
+def test_bias_correction_counts_extra_updates(trained: Trained, case: str) -> None:
+    config = parse_config(compose_quickly(*CASES[case]))
     differences = errors(trained[case]["ahead"], expected(config, AHEAD))
     assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
     if "adam" in case:
@@ -208,19 +209,19 @@ def test_slots_have_their_initial_values_before_the_first_update(trained: Traine
         ), name
 
 
-def test_native_adam_is_that_of_keras(trained: Trained, composed: Compose) -> None:
+def test_native_adam_is_that_of_keras(trained: Trained) -> None:
     """Keras adds epsilon before the bias correction, and rounds constants to float32."""
-    config, arrays = parse_config(composed(*STOCK["distinct"])), trained["distinct"]["whole"]
+    config, arrays = parse_config(compose_quickly(*STOCK["distinct"])), trained["distinct"]["whole"]
     as_keras = errors(arrays, expected(config, kind=EpsilonHat, repeated=False))
     assert max(as_keras.values()) < 2e-5, as_keras
     assert max(errors(arrays, expected(config, repeated=False)).values()) > 1e-4
 
 
-def test_keras_adam_squares_repeated_rows_one_by_one(trained: Trained, composed: Compose) -> None:
+def test_keras_adam_squares_repeated_rows_one_by_one(trained: Trained) -> None:
     """This is why `densify` exists."""
     arrays, correct = (
         trained["repeated"]["whole"],
-        expected(parse_config(composed(*STOCK["repeated"])), kind=EpsilonHat),
+        expected(parse_config(compose_quickly(*STOCK["repeated"])), kind=EpsilonHat),
     )
     differences = errors({name: arrays[name] for name in SHAPES}, {name: correct[name] for name in SHAPES})
     assert differences["embedding.weight"] > 1e-2, differences
@@ -254,14 +255,12 @@ print(json.dumps([is_exact(load_config(Path(path))) for path in sys.argv[1:]]))
 """
 
 
-def test_weight_decay_has_the_rounded_factor_of_pytorch(
-    composed: Compose, tmp_path: Path, keras_python: Python
-) -> None:
+def test_weight_decay_has_the_rounded_factor_of_pytorch(tmp_path: Path, keras_python: Python) -> None:
     """100 updates are exact to the last digit, even if workers share the parameters. Rounding errors would add up."""
     settings = ("optimizer=adamw", "optimizer.learning_rate=1e-3", "optimizer.weight_decay=0.01", "schedule=constant")
     paths = {strategy: tmp_path / f"{strategy}.yaml" for strategy in ("single", "parameter_server")}
     for strategy, path in paths.items():
-        save_config(parse_config(composed(f"strategy={strategy}", *settings)), path)
+        save_config(parse_config(compose_quickly(f"strategy={strategy}", *settings)), path)
     assert keras_python(DECAY, *paths.values()) == "[true, true]\n"
 
 
@@ -293,11 +292,9 @@ print(json.dumps([
 """
 
 
-def test_parameter_servers_compute_arrays_of_the_size_of_a_parameter(
-    composed: Compose, tmp_path: Path, keras_python: Python
-) -> None:
+def test_parameter_servers_compute_arrays_of_the_size_of_a_parameter(tmp_path: Path, keras_python: Python) -> None:
     """Workers send only rows of an embedding's gradient."""
-    save_config(parse_config(composed("strategy=parameter_server", "optimizer=adamw")), tmp_path / "config.yaml")
+    save_config(parse_config(compose_quickly("strategy=parameter_server", "optimizer=adamw")), tmp_path / "config.yaml")
     placed = json.loads(keras_python(PLACES, tmp_path / "config.yaml"))
     # ReadVariableOp runs on the device of its variable.
     assert placed == [["ResourceApplyGradientDescent", "ReadVariableOp"], ["ResourceApplyAdam", "1"]]

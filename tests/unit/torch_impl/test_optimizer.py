@@ -10,7 +10,7 @@ from common.config.compose import parse_config
 from common.config.optimizers import OPTIMIZERS
 from common.config.schema import Config
 from common.training.state import Position
-from tests.conftest import Compose
+from tests.composition import compose_quickly
 from tests.unit.reference_optimizer import (
     AHEAD,
     CASES,
@@ -96,21 +96,21 @@ def train(config: Config) -> dict[str, Arrays]:
 
 
 @pytest.fixture(scope="module")
-def trained(composed: Compose) -> Trained:
+def trained() -> Trained:
     """Return the arrays of each case by the kind of training."""
-    return {case: train(parse_config(composed(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
+    return {case: train(parse_config(compose_quickly(*overrides))) for case, overrides in {**CASES, **NATIVE}.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_update_follows_the_formulas_of_pytorch(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse_config(composed(*CASES[case]))
+def test_update_follows_the_formulas_of_pytorch(trained: Trained, case: str) -> None:
+    config = parse_config(compose_quickly(*CASES[case]))
     differences = errors(trained[case]["whole"], expected(config))
     assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse_config(composed(*CASES[case]))
+def test_sparse_gradient_makes_the_same_update(trained: Trained, case: str) -> None:
+    config = parse_config(compose_quickly(*CASES[case]))
     differences = errors(trained[case]["sparse"], expected(config))
     assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
 
@@ -118,10 +118,10 @@ def test_sparse_gradient_makes_the_same_update(trained: Trained, composed: Compo
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize(("name", "kind", "override"), FAULTS)
 def test_faults_exceed_the_tolerance(
-    trained: Trained, composed: Compose, precision: str, name: str, kind: type[Reference], override: str
+    trained: Trained, precision: str, name: str, kind: type[Reference], override: str
 ) -> None:
     case = f"{precision}, {name}, clipped with warm-up"
-    wrong = parse_config(changed(composed(*CASES[case]), override))
+    wrong = parse_config(changed(compose_quickly(*CASES[case]), override))
     assert max(errors(trained[case]["whole"], expected(wrong, kind=kind)).values()) > 2 * TOLERANCES[precision]
 
 
@@ -134,8 +134,8 @@ def test_resumed_run_equals_the_uninterrupted_one(trained: Trained, case: str) -
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_bias_correction_counts_extra_updates(trained: Trained, composed: Compose, case: str) -> None:
-    config = parse_config(composed(*CASES[case]))
+def test_bias_correction_counts_extra_updates(trained: Trained, case: str) -> None:
+    config = parse_config(compose_quickly(*CASES[case]))
     differences = errors(trained[case]["ahead"], expected(config, AHEAD))
     assert max(differences.values()) <= TOLERANCES[config.train.precision], differences
     if "adam" in case:

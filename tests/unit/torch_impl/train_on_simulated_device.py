@@ -22,15 +22,15 @@ from unittest.mock import MagicMock, patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from hydra import compose, initialize_config_dir
 
-from common.config.compose import CONF, parse_config
+from common.config.compose import parse_config
 from common.map.side import Side
 from common.models import custom
 from common.run.context import RunContext
 from common.run.prepare import prepare_run
 from common.training.planned_batches import planned_batches, validation_batches
 from common.training.state import Position, State
+from tests.composition import compose_quickly
 from tests.conftest import SMALL_CORPUS, SMALL_IMAGES
 from tests.unit.reference_losses import CLASSIFICATION
 from tests.unit.torch_impl.ready import ALONE, make_ready
@@ -87,9 +87,8 @@ FLOAT32_AND_BFLOAT16 = [(DEVICE, []), (CPU, ["train.precision=bfloat16"])]
 
 @cache
 def prepare(strategy: str, model: str, *overrides: str) -> RunContext:
-    with initialize_config_dir(CONF, version_base="1.3"):
-        choices = [f"strategy={strategy}", *MODELS[model], *overrides, f"cache_dir={DIRECTORY}/cache"]
-        return make_ready(parse_config(compose("train", choices)))
+    choices = [f"strategy={strategy}", *MODELS[model], *overrides, f"cache_dir={DIRECTORY}/cache"]
+    return make_ready(parse_config(compose_quickly(*choices)))
 
 
 @contextmanager
