@@ -20,6 +20,7 @@ from common.diagnose.recorded.matched_arrays import (
     has_same_shape,
     has_same_shape_of_data,
     is_continuous,
+    is_mask_of_other,
     match_by_values,
     match_in_order,
 )
@@ -185,9 +186,11 @@ class LeafMatcher:
         return not SectionSide(trace, trace["loss"], ()).may_receive_labels(count)
 
     def _exclude_constants(self, fits: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[..., bool]:
-        """Return a check by which labels that the followed script made replace no continuous values."""
+        """Return a check by which labels that the followed script made replace no continuous values, nor masks ids."""
         return lambda array, template: (
-            fits(array, template) and not (self._arrays.is_made(array) and is_continuous(template))
+            fits(array, template)
+            and not (self._arrays.is_made(array) and is_continuous(template))
+            and not (is_mask_of_other(array, template) or is_mask_of_other(template, array))
         )
 
     def add_note(self, sentence: str) -> None:

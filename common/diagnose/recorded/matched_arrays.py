@@ -93,6 +93,11 @@ def is_continuous(array: np.ndarray) -> bool:
     return array.dtype.kind == "f" and bool((array != np.round(array)).any()) and not is_constant(array)
 
 
+def is_mask_of_other(array: np.ndarray, other: np.ndarray) -> bool:
+    """Check whether an array is a mask of True and False, and another array has other numbers than 0 and 1."""
+    return array.dtype.kind == "b" and not bool(((other == 0) | (other == 1)).all())
+
+
 def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples have the shape and the kind of the script's."""
     return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")

@@ -335,6 +335,16 @@ def test_arrays_that_only_the_script_uses_are_handed_over(tmp_path: Path) -> Non
     ]
 
 
+def test_a_mask_of_the_model_does_not_replace_ids(tmp_path: Path) -> None:
+    """The model receives a mask of the labels' size, and the script computes one-hot labels from the ids."""
+    ids = 2 + np.arange(EXAMPLES * 6).reshape(EXAMPLES, 6) % 5
+    inputs = {"0": ids, "1": ids[:, None] > 3}
+    batches = write_record(tmp_path, inputs, {"target": np.eye(7, dtype=np.float32)[ids]}, {"1": ids + 1})
+    filled = batches.fill({"0": ids, "1": ids + 2}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["1"], ids + 1)
+
+
 def test_arrays_that_the_script_uses_keep_their_place_if_the_weights_have_their_shape(tmp_path: Path) -> None:
     labels = np.linspace(-1, 1, EXAMPLES, dtype=np.float32)
     batches = write_record(tmp_path, {"0": IMAGES}, {"target": labels}, {"1": labels**2})
