@@ -38,7 +38,8 @@ class TensorFile:
         """
         self.path, self._aliases = path, aliases
         with self._open() as file:
-            keys = list(file.offset_keys())  # in the order of the script
+            # In the order of the script; versions before 0.6 only list them in alphabetical order
+            keys = list(getattr(file, "offset_keys", file.keys)())
             unknown = sorted({file.get_slice(key).get_dtype() for key in keys} - DTYPES)
         if unknown:
             raise UserError(f"{path}: has tensors of the type {unknown[0]}, which no recorder writes; record again")

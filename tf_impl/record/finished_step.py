@@ -103,7 +103,8 @@ class FinishedStep:
             self.has_stored_changes = bool(step.changes.others)
             arrays.update({f"gradient_unclipped/{name}": array for name, array in step.changes.others.items()})
         elif (is_clipped or (difference > tolerance and not is_unchanged)) and step.is_exact:
-            # Without `is_exact`, dropout masks may differ, and in a compiled step the rounding of steep functions
+            # Else, dropout masks may differ. The optimizer received unchanged gradients as the tape returned them: if
+            # they differ from the rehearsed ones, the compiled step rounds a steep function in another way
             raw = add_gradients([*step.unclipped.values()] or from_tape) if step.max_norm is not None else received
             arrays.update(self._name_unclipped(raw, used))
         elif is_recovered and is_unchanged and difference <= tolerance:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from torch_impl.record.patches import Patches
+from torch_impl.record.patches import Patches, is_compiling
 
 CALLERS = (torch.nn.Module._call_impl.__module__, "torch_impl.record.")  # modules whose calls are no script's
 
@@ -30,9 +30,9 @@ def observe_direct_calls(patches: Patches, model: torch.nn.Module, is_within_cal
 
     @functools.wraps(original)
     def forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  of any model
+        if is_compiling() or module is not model or is_within_call():
+            return original(module, *args, **kwargs)
         is_direct = not str(sys._getframe(1).f_globals.get("__name__")).startswith(CALLERS)
-        if module is model and is_direct and not is_within_call():
-            return model(*args, **kwargs)
-        return original(module, *args, **kwargs)
+        return model(*args, **kwargs) if is_direct else original(module, *args, **kwargs)
 
     patches.replace(kind, "forward", forward)

@@ -99,9 +99,12 @@ def _read_effective_settings(side: RecordedSide) -> dict[str, object]:
     loss = side.record.facts["loss"]
     assert loss is not None
     settings, step = read_loss_settings(loss), side.record.steps[0]
-    rank, number = side.batches.list_micro_batches(step)[0]
-    labels = side.batches.read_micro_batch(step, rank, number, "label")
-    if settings["kind"] == KL and _are_hard(labels.values()):
+    labels = [
+        label
+        for rank, number in side.batches.list_micro_batches(step)
+        for label in side.batches.read_micro_batch(step, rank, number, "label").values()
+    ]
+    if settings["kind"] == KL and _are_hard(labels):
         settings.update({"kind": CROSS_ENTROPY, "reduction": BY_SCRIPT})
     if settings["kind"] == CTC and settings["reduction"] == "sum":
         terms = [terms for facts in side.record.get_step_facts(step) for terms in facts.get("terms", [])]

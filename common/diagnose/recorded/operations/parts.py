@@ -29,9 +29,9 @@ def _drop_idle_dropouts(trace: OperationTrace) -> OperationTrace:
     operations: list[Operation] = []
     for operation in trace["operations"]:
         inputs = [same.get(x, x) for x in operation["inputs"]]
-        arguments = operation["arguments"]
-        if normalize_name(operation).startswith("dropout") and 0 in (arguments.get("p"), arguments.get("rate")):
-            same[operation["outputs"][0]] = inputs[0]
+        rates = [operation["arguments"].get(name) for name in ("p", "rate")]
+        if normalize_name(operation).startswith("dropout") and 0 in rates and inputs:
+            same.update(dict.fromkeys(operation["outputs"][:1], inputs[0]))
         else:
             operations.append({**operation, "inputs": inputs})
     names = {name: same.get(number, number) for name, number in trace["names"].items()}

@@ -138,7 +138,7 @@ def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacki
     """Add the input that a side lacks as a cause, unless it has no information, such as a mask without padding."""
     if not array.size or (array == array.flat[0]).all() or any(cause.tensor == name for cause in stage.causes):
         return
-    if array.dtype.kind == "b":  # a mask that the other model may compute from its inputs
+    if array.dtype.kind == "b" and MASK not in name:  # the other model may compute it from its inputs
         return
     if array.ndim == 2 and (array == np.arange(array.shape[1])).all():  # positions
         return
