@@ -16,6 +16,7 @@ from common.recording.operation_observer import OperationObserver
 from torch_impl.record.patches import bind_arguments
 
 TOLERANCE = 1e-2  # of the result in float16, relative to its largest number; a mistaken mask differs by more
+MOST_SCORES = 1 << 24  # number of scores up to which they are computed: fused attentions keep none in memory
 
 
 @dataclass
@@ -112,6 +113,8 @@ def _list_function_parts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
     query, key, value = (arguments[name] for name in names[:3])
     if arguments.get("dropout_p") or arguments.get("enable_gqa"):
         return []
+    if query.numel() // query.shape[-1] * key.shape[-2] > MOST_SCORES:
+        return []
     factor, mask = arguments.get("scale"), arguments.get("attn_mask")
     if arguments.get("is_causal"):
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
@@ -127,6 +130,10 @@ def _list_module_parts(
     arguments = bind_arguments(module.forward, args, dict(kwargs))
     has_dropout = module.training and module.dropout > 0
     if has_dropout or module.bias_k is not None or module.add_zero_attn or arguments["query"].dim() != 3:
+        return []
+    axis = 1 if module.batch_first else 0
+    examples, targets = arguments["query"].shape[1 - axis], arguments["query"].shape[axis]
+    if examples * module.num_heads * targets * arguments["key"].shape[axis] > MOST_SCORES:
         return []
     weights = [module.in_proj_weight] * 3
     if not module._qkv_same_embed_dim:

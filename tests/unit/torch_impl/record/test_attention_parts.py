@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tests.unit.torch_impl.record.scripts import train
 from tests.unit.torch_impl.record.test_operation_tracer import find, read_operations
+from torch_impl.record import attention_parts
 from torch_impl.record.attention_parts import list_attention_parts
 
 STREAM = np.random.default_rng(5)
@@ -92,6 +93,20 @@ def test_parts_with_another_result_are_dropped() -> None:
     tensors = draw_tensors()
     result = functional.scaled_dot_product_attention(*tensors, is_causal=True)
     assert list_attention_parts(functional.scaled_dot_product_attention, tensors, {}, result) == []
+
+
+def test_many_scores_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, value = draw_tensors()
+    function, module = functional.scaled_dot_product_attention, nn.MultiheadAttention(4, 2, batch_first=True)
+    calls: list[tuple[Any, tuple[torch.Tensor, ...]]] = [
+        (function, (query, key, value)),
+        (module, (query[:, 0], key[:, 0], value[:, 0])),
+    ]
+    for attention, tensors in calls:
+        returned = attention(*tensors)
+        for limit, has_parts in ((2 * 2 * 5 * 5, True), (2 * 2 * 5 * 5 - 1, False)):
+            monkeypatch.setattr(attention_parts, "MOST_SCORES", limit)
+            assert bool(list_attention_parts(attention, tensors, {}, returned)) == has_parts
 
 
 def test_attentions_of_a_script_have_parts(tmp_path: Path) -> None:

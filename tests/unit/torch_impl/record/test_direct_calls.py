@@ -57,10 +57,10 @@ def make_update(call: Call) -> Callable[[Any, Any], torch.Tensor]:
 
 @pytest.mark.parametrize("call", [call_forward, call_model])
 def test_layer_called_with_the_outputs_belongs_to_the_call(call: Call, tmp_path: Path) -> None:
-    own = Translator.forward
+    original = Translator.forward
     losses = train(tmp_path, make_update(call), Translator)[0]
     assert losses == train(None, make_update(call), Translator)[0]
-    assert Translator.forward is own
+    assert Translator.forward is original
     facts, arrays = read_facts(tmp_path), read_step(tmp_path, 1)
     assert [step["calls"] for step in facts["steps"]] == [[1]] * len(facts["steps"])
     assert {name for name in arrays if name.startswith("batch/0/input")} == {"batch/0/input/0", "batch/0/input/1"}
