@@ -1,7 +1,5 @@
 """Tests of the layers from which tensors come."""
 
-import gc
-
 from common.recording.layer_sources import LayerSources
 from tests.unit.common.recording.tensors import to_tensor
 
@@ -22,5 +20,4 @@ def test_a_tensor_that_is_gone_is_not_confused_with_a_new_one() -> None:
         tensor = to_tensor([number, 2.0])
         assert sources.find(tensor) == ""
         sources.add("conv", tensor)
-        del tensor
-        gc.collect()
+        del tensor  # the next one may have its identity
