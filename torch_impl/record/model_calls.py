@@ -62,7 +62,7 @@ class ModelCall:
     parts: list[str] = field(default_factory=list)
     is_training: bool = True
     begins_with_part: bool = False
-    seen: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # the inputs, and what the parts returned
+    references: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # to inputs, and to what parts returned
 
 
 class CallObserver:
@@ -191,7 +191,7 @@ class CallObserver:
             self.operations.leave_layer(path, module, returned)
             del self._stack[self._stack.index(path) :]
             call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
-            if next(module.parameters(recurse=False), None) is not None:
+            if self._observes_layers and next(module.parameters(recurse=False), None) is not None:
                 self._sources.add(path, tensor)
             if self.records_layers and name not in call.layers and tensor is not None:
                 call.layers[name] = self.copies.copy(tensor)
@@ -237,8 +237,8 @@ class CallObserver:
             self.draws.start(self._model)
         self._names = {id(tensor): name for name, tensor in name_variables(self._model).items()}
         kept_calls = [call for call in self.pending if list_marks([call])]  # the script has dropped the others
-        inputs, seen = self.copies.copy_all(arguments), list_references(arguments)
-        self.pending = [*kept_calls, ModelCall(inputs, is_training=self._model.training, seen=seen)]
+        inputs, references = self.copies.copy_all(arguments), list_references(arguments)
+        self.pending = [*kept_calls, ModelCall(inputs, is_training=self._model.training, references=references)]
         if self._observes_layers:
             if not (kept_calls and self.operations.is_observing):
                 self.operations.begin(self._names)
@@ -247,7 +247,7 @@ class CallObserver:
     def _begin_part(self, path: str, arguments: object) -> None:
         """Begin or continue a pass in which the script calls layers instead of the model, or with its outputs."""
         computed = [tensor for _, tensor in name_tensors(arguments) if tensor.grad_fn is not None]
-        if not (self.pending and (self.pending[-1].parts or any(map(self._has_seen, computed)))):
+        if not (self.pending and (self.pending[-1].parts or any(map(self._is_of_pass, computed)))):
             self._begin(arguments)
             self.pending[-1].begins_with_part = True
         else:
@@ -256,18 +256,18 @@ class CallObserver:
                 self.draws.start(self._model)
         self.pending[-1].parts.append(path)
 
-    def _has_seen(self, tensor: torch.Tensor) -> bool:
-        return any(reference() is tensor for reference in self.pending[-1].seen)
+    def _is_of_pass(self, tensor: torch.Tensor) -> bool:
+        return any(reference() is tensor for reference in self.pending[-1].references)
 
     def _add_inputs(self, path: str, arguments: object) -> None:
         """Add what a further layer receives to the inputs of the pass, unless a layer has computed or received it."""
         tensors = {
             f"{path}.{name}": tensor
             for name, tensor in name_tensors(arguments)
-            if tensor.grad_fn is None and not self._has_seen(tensor)
+            if tensor.grad_fn is None and not self._is_of_pass(tensor)
         }
         self.pending[-1].inputs.update(self.copies.copy_all(tensors))
-        self.pending[-1].seen += list_references(arguments)
+        self.pending[-1].references += list_references(arguments)
         self._added = tensors
 
     def _forget_part(self, path: str) -> None:
@@ -284,7 +284,7 @@ class CallObserver:
     def _end(self, returned: object) -> None:
         call = self.pending[-1]
         call.outputs = self.copies.copy_all(returned)
-        call.seen += list_references(returned)
+        call.references += list_references(returned)
         self.operations.name_all(f"{name_call(0, len(self.pending) - 1)}/input", self._added)
         self._added = {}
         call.marks += mark_nodes(tensor for _, tensor in name_tensors(returned))

@@ -1,12 +1,12 @@
 """Rows of padding: a script may mask them or not, and neither the loss nor the other rows depend on them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 
 def hide_padding(
-    a: np.ndarray, b: np.ndarray, tokens: Iterable[np.ndarray], are_close: Callable[[np.ndarray, np.ndarray], bool]
+    a: np.ndarray, b: np.ndarray, tokens: Sequence[np.ndarray], are_close: Callable[[np.ndarray, np.ndarray], bool]
 ) -> np.ndarray:
     """Return B's array with A's numbers in the rows of padding, if the arrays differ in nothing else.
 
@@ -16,7 +16,7 @@ def hide_padding(
         tokens: Arrays [n, tokens] of integers that the model receives. Zeros at the end or the begin are padding.
         are_close: Checks whether two arrays are equal up to rounding.
     """
-    if a.shape != b.shape or are_close(a, b):
+    if not tokens or a.shape != b.shape or are_close(a, b):
         return b
     for ids in tokens:
         padding = _find_padding(ids)

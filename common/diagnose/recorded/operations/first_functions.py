@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from common.diagnose.recorded.operations.first_results import list_surplus
 from common.diagnose.recorded.operations.operation_names import ACTIVATIONS, ELEMENTWISE, FUNCTIONS, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
@@ -92,13 +93,12 @@ def find_unapplied(
         matches: The tensors that are equal.
     """
     for side, (longer, shorter) in enumerate(((a, b), (b, a))):
-        names, other_names = longer.count_names(), shorter.count_names()
+        activations = {tensor: x for tensor, x in _list_functions(longer) if normalize_name(x) in ACTIVATIONS}
+        surplus = list_surplus([*activations.values()], longer, shorter)
         users = [(x, operation) for operation in shorter.first_operations for x in shorter.list_tensors(operation)]
-        for tensor, operation in _list_functions(longer):
-            name = normalize_name(operation)
+        for tensor, operation in activations.items():
             same = [user for x, user in users if matches.are_equal(*((x, tensor) if side else (tensor, x)))]
-            is_lacking = name in ACTIVATIONS and names[name] > other_names[name]
-            if is_lacking and same and all(normalize_name(user) not in FUNCTIONS for user in same):
+            if operation in surplus and same and all(normalize_name(user) not in FUNCTIONS for user in same):
                 return ([], [operation]) if side else ([operation], [])
     return None
 

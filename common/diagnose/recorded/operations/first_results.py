@@ -142,10 +142,7 @@ def find_omitted(
         matches: The tensors that are equal.
     """
     for side, (longer, shorter) in enumerate(((a, b), (b, a))):
-        names, other_names = longer.count_names(), shorter.count_names()
-        for operation in longer.entering_operations[:MOST_COMPARED]:
-            if names[normalize_name(operation)] <= other_names[normalize_name(operation)]:
-                continue
+        for operation in list_surplus(longer.entering_operations[:MOST_COMPARED], longer, shorter):
             results = longer.find_layouts_of(operation)
             following = [(normalize_name(x), longer.list_tensors(x)) for x in longer.list_users(results)]
             for received, (name, inputs) in product(longer.list_tensors(operation), following[:MOST_COMPARED]):
@@ -153,6 +150,12 @@ def find_omitted(
                 if _has_counterpart(without, shorter, matches, is_reversed=bool(side)):
                     return ([], [operation]) if side else ([operation], [])
     return None
+
+
+def list_surplus(operations: Sequence[Operation], longer: SectionSide, shorter: SectionSide) -> list[Operation]:
+    """Return the operations of a side whose names the other side has less often."""
+    names, other_names = longer.count_names(), shorter.count_names()
+    return [x for x in operations if names[normalize_name(x)] > other_names[normalize_name(x)]]
 
 
 def _has_counterpart(

@@ -55,8 +55,8 @@ class TensorMatches:
         Tensors of equal numbers have no factor, and neither have tensors that hold a single number: any other one is
         its multiple.
         """
-        (_, norm, _, minimum, maximum), norm_b = self._a[a], self._b[b, 1]
-        if not (norm > 0 and norm_b > 0 and minimum < maximum):
+        (size, norm, _, minimum, maximum), (size_b, norm_b, *_) = self._a[a], self._b[b]
+        if not (size == size_b and norm > 0 and norm_b > 0 and minimum < maximum):
             return None
         factor = float(norm_b / norm)
         return factor if self.are_multiples(a, b, factor) and not self.are_equal(a, b) else None
