@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parity.strategies import FEWER_WORKERS, STRATEGIES
+from tests.parity.strategies import STRATEGIES
 
 # The last batch of an epoch, step 16 or 17, has 2 examples, fewer than most strategies have replicas; so has the last
 # batch of the evaluation.
@@ -97,7 +97,7 @@ PAIRED = {
     "adamw": (*SINGLES, "torch-ddp-3-static", "torch-allreduce-3-native"),
     "adamw64": (*SINGLES, "torch-ddp-3", "torch-zero-3", "tf-mirrored-2"),
     "sgd64": SINGLES,
-    "plateau64": (*SINGLES, "torch-ddp-3", "torch-parameter_server-2-few", "tf-mirrored-2"),
+    "plateau64": (*SINGLES, "torch-ddp-3", "torch-parameter_server-3", "tf-mirrored-2"),
     "one_cycle64": SINGLES,
     "dropout64": (
         *SINGLES,
@@ -115,8 +115,8 @@ PAIRED = {
         "torch-dp-3-criterion",
         "tf-mirrored-4",
         "tf-central_storage-3",
-        "tf-multiworker-2-few",
-        "tf-parameter_server-2-few",
+        "tf-multiworker-3",
+        "tf-parameter_server-3",
     ),
     "resnet": (*SINGLES, "torch-ddp-3", "torch-fsdp-3", "tf-mirrored-2"),
     "lstm": (*SINGLES, "torch-ddp-3"),
@@ -139,7 +139,7 @@ FEWER = {
     "gpt": ("train.steps=14", "+model.arguments.layers=1"),
 }
 # Their model pairs are in tests/parity.
-OF_TESTS = ("attention", "compiled", "keras_two", "tagger", "heads", "pairs", "translation")
+OF_TESTS = ("attention", "keras_two", "tagger", "heads", "pairs", "translation")
 # The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means. Faults in
 # code of both sides are planted in a run of PyTorch, which does not trace its step.
 FAULTS = dict.fromkeys(("native_adam", "tanh_gelu", "layer_norm_epsilon", "no_attention_mask"), "tf-single")
@@ -189,7 +189,7 @@ class Planned:
 
     def describe(self, run_dir: Path) -> dict[str, object]:
         """Return an entry of RUNS.json, which the trainer reads."""
-        overrides = [*self.overrides, *(STRATEGIES | FEWER_WORKERS)[self.strategy].split()]
+        overrides = [*self.overrides, *STRATEGIES[self.strategy].split()]
         overrides += [FAULT_KEYS[self.fault]] if self.fault in FAULT_KEYS else []
         return {"run_dir": str(run_dir), "overrides": overrides, "fault": self.fault}
 

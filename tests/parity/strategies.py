@@ -37,9 +37,3 @@ STRATEGIES = {
     "torch-single-compiled": "strategy=single train.compile=true",
     "tf-single-compiled": "strategy=single train.compile=true",
 }
-# For CI: the same with 2 workers, because every worker is a process that starts its framework.
-FEWER_WORKERS = {
-    name.replace("-3", "-2-few"): settings.replace("workers=3", "workers=2")
-    for name, settings in STRATEGIES.items()
-    if name in ("torch-parameter_server-3", "tf-parameter_server-3", "tf-multiworker-3")
-}
