@@ -139,7 +139,7 @@ FEWER = {
     "gpt": ("train.steps=14", "+model.arguments.layers=1"),
 }
 # Their model pairs are in tests/parity.
-OF_TESTS = ("attention", "keras_two", "tagger", "heads", "pairs", "translation")
+OF_TESTS = ("attention", "compiled", "keras_two", "tagger", "heads", "pairs", "translation")
 # The runs with planted faults. One replica is fastest, but only uneven shards show the mean of replica means. Faults in
 # code of both sides are planted in a run of PyTorch, which does not trace its step.
 FAULTS = dict.fromkeys(("native_adam", "tanh_gelu", "layer_norm_epsilon", "no_attention_mask"), "tf-single")
