@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from common.recording.following import open_follower
-from torch_impl.record.model_facts import is_sharded
+from torch_impl.record.hand_updates import HandUpdates
+from torch_impl.record.model_facts import is_sharded, name_variables, unwrap_model
 from torch_impl.record.optimizer_facts import unwrap_optimizer
 
 if TYPE_CHECKING:
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
 
 
 def check_arguments(model: object, optimizer: object, steps: object) -> torch.optim.Optimizer:
-    """Raise ValueError if an argument is wrong. Return PyTorch's optimizer, without the objects that wrap it."""
+    """Raise ValueError if an argument is wrong. Return PyTorch's optimizer, without the objects that wrap it.
+
+    None as the optimizer stands for updates by hand.
+    """
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"model: must be a torch.nn.Module, not {type(model).__name__}; pass the model that you train")
     inner = unwrap_optimizer(optimizer)
+    if optimizer is None and not is_sharded(model):
+        inner = _describe_hand_updates(model)
     if inner is None:
         raise ValueError(
             f"optimizer: must be a torch.optim.Optimizer, not {type(optimizer).__name__}; pass the model's optimizer"
@@ -33,6 +39,11 @@ def check_arguments(model: object, optimizer: object, steps: object) -> torch.op
             "the model is on its device"
         )
     return inner
+
+
+def _describe_hand_updates(model: torch.nn.Module) -> HandUpdates | None:
+    parameters = {name: x for name, x in name_variables(unwrap_model(model)).items() if x.requires_grad}
+    return HandUpdates(parameters) if parameters else None
 
 
 def follow_record(follow: str | Follower | None, map_file: str | None, directory: str) -> Follower | None:

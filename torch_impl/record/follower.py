@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class Follower:
         identity: The description of the followed record, for the script's own record.
         is_observing: Whether the forward pass that runs now is an extra one, which only shows the order of the layers.
         is_waiting: Whether the model takes the initial weights when the script calls it, or a part of it, first.
+        before_batch: Called before each batch of the script is replaced.
     """
 
     def __init__(self, directory: str, map_file: str | None) -> None:
@@ -53,6 +54,7 @@ class Follower:
         self.identity = self._record.identity
         self._batches = FollowedBatches(self._record.side)
         self.is_observing, self.is_waiting = False, False
+        self.before_batch: Callable[[], object] = lambda: None
         self._notes: list[str] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
@@ -192,6 +194,7 @@ class Follower:
 
         After the last recorded step, return the script's own batch.
         """
+        self.before_batch()
         tensors = dict(name_tensors(batch))
         leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
         arrays = self._batches.fill(leaves, *find_rank())

@@ -133,6 +133,11 @@ class GradientObserver:
         arrays.update({f"gradient_unclipped/{name}": gradient for name, gradient in changes.others.items()})
         return RecordedGradients({**arrays, **locals_}, changes.factors, changes.decays)
 
+    def take_cleared(self) -> RecordedGradients:
+        """Return the gradients after the last backward pass, for a script that has updated and set them to zero."""
+        self._local.clear()
+        return RecordedGradients({f"gradient/{name}": x for name, x in self._after_backward.items()}, {}, {})
+
     def _make_hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def add(gradient: torch.Tensor) -> None:
             copy = copy_tensor(gradient)

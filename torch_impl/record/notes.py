@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from torch_impl.record.hand_updates import HandUpdates
 from torch_impl.record.model_calls import ModelCall
 from torch_impl.record.step import LossCall, Operand, Step
 
@@ -21,6 +22,11 @@ CLOSURE = (
     "gradients: the optimizer calls its closure several times in a step; those of the last call are recorded; "
     "compare with an optimizer that calls it once"
 )
+CLEARED = (
+    "gradients: the script sets them to zero directly after its update; those after the backward pass are recorded, "
+    "before any clipping"
+)
+UNKNOWN_OPTIMIZER = "optimizer: the recorder got none, and the script steps {}; pass this optimizer to the recorder"
 NO_OPERATIONS = "operations: {}"
 OTHER_BACKWARD = (
     "losses: a backward pass does not depend on the last forward pass of the model; it is not recorded; "
@@ -103,6 +109,11 @@ def list_step_notes(step: Step, optimizer: torch.optim.Optimizer) -> list[str]:
         )
     elif step.gradients is None or not step.gradients.arrays:
         sentences.append(f"step {step.number}: the optimizer stepped without gradients that the recorder saw")
+    if isinstance(optimizer, HandUpdates):
+        sentences.append(
+            "optimizer: the script updates the parameters by hand"
+            + (", as SGD does" if optimizer.is_descent else "; the update is not one of SGD without momentum")
+        )
     if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
         sentences.append("slots: ZeroRedundancyOptimizer keeps them on several ranks; record a run without it")
     return sentences

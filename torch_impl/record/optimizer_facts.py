@@ -10,6 +10,7 @@ import torch
 from common.recording.record_format import OptimizerFacts, ParameterGroup
 from common.recording.record_writer import list_plain_values
 from torch_impl.record.arrays import view_tensor
+from torch_impl.record.hand_updates import HandUpdates
 
 
 def unwrap_optimizer(optimizer: object) -> torch.optim.Optimizer | None:
@@ -35,7 +36,7 @@ def describe_optimizer(optimizer: torch.optim.Optimizer, variables: dict[str, to
     parameters = {name: tensor for name, tensor in variables.items() if isinstance(tensor, torch.nn.Parameter)}
     kind = type(optimizer)
     return {
-        "name": f"{kind.__module__}.{kind.__qualname__}",
+        "name": optimizer.name if isinstance(optimizer, HandUpdates) else f"{kind.__module__}.{kind.__qualname__}",
         "groups": groups,
         "missing": [name for name in parameters if parameters[name].requires_grad and name not in updated],
         "frozen": [name for name in parameters if not parameters[name].requires_grad],

@@ -24,6 +24,7 @@ from torch_impl.record.check_arguments import check_arguments, follow_record
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import describe_environment, find_rank
 from torch_impl.record.gradients import GradientObserver
+from torch_impl.record.hand_updates import HandUpdates
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.model_facts import (
     describe_all_layers,
@@ -63,7 +64,7 @@ class Recorder:
         self,
         directory: str,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | None,
         steps: int = 3,
         scheduler: object = None,
         max_bytes: int = 2 << 30,
@@ -76,7 +77,7 @@ class Recorder:
             directory: The directory of the record. An earlier record there is replaced.
             model: The model as the script calls it, also if DistributedDataParallel, Accelerate or torch.compile
                 wrapped it.
-            optimizer: The optimizer that updates it.
+            optimizer: The optimizer that updates it; None if the script updates the parameters by hand.
             steps: The number of optimizer steps to record.
             scheduler: The scheduler of the learning rate. Without it, the recorder sees the scheduler when it steps.
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
@@ -100,7 +101,7 @@ class Recorder:
         self._has_started, self._has_updated = False, False
         self._is_recording = self._writer.is_open
         operations = OperationMode(lambda reason: self._writer.note(notes.NO_OPERATIONS.format(reason)))
-        self._calls = CallObserver(self._model, self._start, Copies(self._get_copied_bytes(step=1)), operations)
+        self._calls = CallObserver(self._model, self._before_pass, Copies(self._get_copied_bytes(step=1)), operations)
         if self._follower is not None:
             self._writer.facts["follows"] = self._follower.identity
             self._calls.follow_layer = self._follower.compute_layer
@@ -116,6 +117,8 @@ class Recorder:
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""
+        if self._is_recording:
+            self._guard(self._see_hand_update)()
         if self._is_recording:
             if not self._writer.facts["steps"]:
                 self._writer.note(notes.NO_STEP)
@@ -136,7 +139,9 @@ class Recorder:
             self._guard(self._write_step),
             self._observer.on_other_update,
         )
-        self._patches = ScriptPatches(self._observer, self._after_scaler_step, self._guard)
+        self._patches = ScriptPatches(self._observer, self._after_scaler_step, self._see_hand_update, self._guard)
+        if self._follower is not None:
+            self._follower.before_batch = self._guard(self._see_hand_update)
 
     def _guard(self, function: Callable[..., object]) -> Callable[..., Any]:
         """Return a function that ends the recording if `function` raises, and does nothing while PyTorch compiles."""
@@ -182,10 +187,24 @@ class Recorder:
     def _view_weights(self) -> Arrays:
         return {f"weight/{name}": view_tensor(tensor) for name, tensor in self._name_variables().items()}
 
+    def _before_pass(self) -> None:
+        """Notice the begin of a forward pass."""
+        self._see_hand_update()
+        if self._is_recording:
+            self._start()
+
+    def _see_hand_update(self) -> None:
+        """Record the update that a script without an optimizer has computed since its last backward pass."""
+        optimizer = self._optimizer
+        if isinstance(optimizer, HandUpdates) and self._observer.step.micro_batches and optimizer.have_weights_changed():
+            optimizer.step()
+
     def _start(self) -> None:
-        """Write the state before the first step. Called before each forward pass."""
+        """Write the state before the first step."""
         if not self._has_started:
             self._has_started = True
+            if isinstance(self._optimizer, HandUpdates):
+                self._optimizer.keep_weights()
             self._writer.write_start({**self._view_weights(), **view_slots(self._optimizer, self._name_variables())})
 
     def _before_update(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
@@ -206,7 +225,8 @@ class Recorder:
         """Write the step that has just ended, and end the record after the last one."""
         step, facts, variables = self._observer.step, self._writer.facts, self._name_variables()
         facts["model"] = facts["model"] or self._describe_model(variables)
-        facts["optimizer"] = facts["optimizer"] or describe_optimizer(self._optimizer, variables)
+        if isinstance(self._optimizer, HandUpdates) or not facts["optimizer"]:
+            facts["optimizer"] = describe_optimizer(self._optimizer, variables)
         facts["loss"] = self._observer.loss
         if self._observer.scheduler is not None:
             facts["scheduler"] = describe_scheduler(self._observer.scheduler)
@@ -227,7 +247,10 @@ class Recorder:
         self._writer.write_step(step.describe(), {**arrays, **step.name_batch_arrays()})
         if self._follower is not None:
             self._follower.end_step()
-        self._samples.take(self._name_parameters())
+        if isinstance(self._optimizer, HandUpdates):
+            self._optimizer.keep_weights()
+        else:
+            self._samples.take(self._name_parameters())
         self._observer.begin_step(step.number + 1)
         self._calls.copies = Copies(self._get_copied_bytes(step.number + 1))
         if step.number == self._steps or not self._writer.is_open:

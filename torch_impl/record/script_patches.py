@@ -28,6 +28,7 @@ class ScriptPatches:
         self,
         observer: StepObserver,
         after_scaler_step: Callable[[object], None],
+        before_clearing: Callable[[], None],
         guard: Callable[[Callable[..., object]], Callable[..., Any]],
     ) -> None:
         """Replace the functions.
@@ -35,10 +36,11 @@ class ScriptPatches:
         Args:
             observer: Receives what the script does.
             after_scaler_step: Receives the optimizer that a gradient scaler stepped, or whose step it skipped.
+            before_clearing: Called before a module sets its gradients to zero.
             guard: Returns a function that cannot raise errors.
         """
         self._patches, self._observer, self._report_scaler_step = Patches(), observer, after_scaler_step
-        self._guard, self._compiler = guard, Patches()
+        self._guard, self._compiler, self._report_clearing = guard, Patches(), before_clearing
         self._backward_depth = 0  # checkpointed layers compute backward passes within a backward pass
         self._script_depth = 0  # torch.jit.script calls itself for the functions that a function calls
         functions = [torch.jit.script, torch.nn.utils.clip_grad_norm_, *list_loss_functions()]
@@ -65,6 +67,7 @@ class ScriptPatches:
         self._patches.observe_operation(torch.Tensor, "backward", suspend, resume)
         observe(torch.autograd, "backward", guard(self._before_backward), guard(self._after_backward))
         observe(torch.autograd, "grad", None, guard(self._after_grad))
+        observe(torch.nn.Module, "zero_grad", guard(self._before_clearing))
         observe(find_scaler_class(), "scale", None, guard(self._on_scale))
         observe(find_scaler_class(), "step", None, guard(self._after_scaler_step))
         for owner, names in ((torch.Tensor, OPERATIONS), (torch, FUNCTIONS)):
@@ -112,6 +115,9 @@ class ScriptPatches:
 
     def _on_clip(self, function: Callable[..., object], _: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
         self._observer.on_clip(float(bind_arguments(function, args, kwargs)["max_norm"]))
+
+    def _before_clearing(self, *_: object, **__: object) -> None:
+        self._report_clearing()
 
     def _on_scale(self, function: Callable[..., object], _: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
         arguments = bind_arguments(function, args, kwargs)

@@ -12,6 +12,7 @@ from common.recording.record_format import LayerFacts, LossFacts
 from torch_impl.record import notes
 from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.graph import find_functions, find_marks, list_marks, share_marks, split_used
+from torch_impl.record.hand_updates import HandUpdates
 from torch_impl.record.loader_batches import LoaderBatches
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
@@ -141,7 +142,9 @@ class StepObserver:
 
     def on_other_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Notice that an optimizer updated. It may train another model, whose loss depends on this model."""
-        if optimizer is not self._optimizer and self.step.micro_batches:
+        if isinstance(self._optimizer, HandUpdates) and self._optimizer.shares_parameters(optimizer):
+            self._note(notes.UNKNOWN_OPTIMIZER.format(type(optimizer).__name__))
+        elif optimizer is not self._optimizer and self.step.micro_batches:
             self._used_elsewhere = len(self.step.micro_batches)
             self._calls.records_layers = self.step.number == 1
 
@@ -229,9 +232,15 @@ class StepObserver:
         self._used_elsewhere, self._calls.records_layers = 0, self.layers is None
         remaining_scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the gradients by it
         has_infinity = getattr(optimizer, "found_inf", None)
+        if isinstance(optimizer, HandUpdates) and self._gradients.are_cleared():
+            step.gradients = self._gradients.take_cleared()
+            self._note(notes.CLEARED)
+        else:
+            step.gradients = self._gradients.take(
+                1 if step.loss_scale is None else step.loss_scale,
+                1 if remaining_scale is None else float(remaining_scale),
+            )
+        if isinstance(optimizer, HandUpdates):
+            optimizer.explain(step.gradients.arrays)
         step.rates = read_rates(optimizer)
-        step.gradients = self._gradients.take(
-            1 if step.loss_scale is None else step.loss_scale,
-            1 if remaining_scale is None else float(remaining_scale),
-        )
         step.is_skipped = has_infinity is not None and bool(has_infinity)
