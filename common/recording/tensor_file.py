@@ -61,6 +61,19 @@ class TensorFile:
         with self._open() as file:
             return {name.removeprefix(start): file.get_tensor(self._aliases.get(name, name)) for name in names}
 
+    def read_shapes(self, prefix: str) -> list[tuple[int, ...]]:
+        """Return the shapes of the tensors whose names begin with PREFIX/, of abridged ones too."""
+        names = [name for name in self.names if name.startswith(f"{prefix}/")]
+        with self._open() as file:
+            return [
+                tuple(
+                    self.abridged[name]["shape"]
+                    if name in self.abridged
+                    else file.get_slice(self._aliases.get(name, name)).get_shape()
+                )
+                for name in names
+            ]
+
     @contextmanager
     def _open(self) -> Iterator[safe_open]:
         check_regular_file(self.path)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from common.diagnose.recorded.example_axis import has_examples_second, infer_count, swap_examples
 from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.followed_arrays import FollowedArrays
 from common.diagnose.recorded.leaf_matches import LeafMatcher, describe_array
@@ -107,6 +108,9 @@ class FollowedBatches:
         if sizes is not None:
             timed = {name for name, leaf in leaves.items() if is_timed(leaf, sizes)}
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
+        count = infer_count(leaf.shape for leaf in leaves.values()) or 0
+        turned = {name for name, leaf in leaves.items() if sizes is None and has_examples_second(leaf, count)}
+        leaves = {name: swap_examples(leaf, count) if name in turned else leaf for name, leaf in leaves.items()}
         original_shapes = {name: leaf.shape for name, leaf in leaves.items()}
         leaves = unflatten(leaves)
         size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)
@@ -131,6 +135,7 @@ class FollowedBatches:
             leaf: array.reshape(-1) if original_shapes[leaf] != leaves[leaf].shape else array
             for leaf, array in filled.items()
         }
+        filled = {leaf: array.swapaxes(0, 1) if leaf in turned else array for leaf, array in filled.items()}
         if sizes is not None:
             self._time_sizes = sizes = sizes[0], len(share)
             filled = {leaf: put_time_first(array, sizes) if leaf in timed else array for leaf, array in filled.items()}

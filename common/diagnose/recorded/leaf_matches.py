@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 
+from common.diagnose.recorded.example_axis import list_surplus_numbering
 from common.diagnose.recorded.followed_arrays import LATER_CALL, OTHER, FollowedArrays
 from common.diagnose.recorded.matched_arrays import (
     are_copies,
@@ -56,6 +57,12 @@ class LeafMatcher:
 
     def match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
         """Return the name of the recorded array for each leaf: by the same key, otherwise by shape, type and values."""
+        numbering = list_surplus_numbering(leaves, arrays)
+        for leaf in numbering:
+            self.add_note(f"batches: {leaf} of the script's batch numbers the examples, and is not replaced")
+        leaves = {name: leaf for name, leaf in leaves.items() if name not in numbering}
+        numbering = list_surplus_numbering(arrays, leaves)
+        arrays = {name: array for name, array in arrays.items() if name not in numbering}
         matches: dict[str, str] = {}
         for are_same in (_have_equal_keys, _are_synonyms):
             for leaf in leaves:

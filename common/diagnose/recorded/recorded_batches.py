@@ -10,6 +10,7 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
+from common.diagnose.recorded.example_axis import infer_count, swap_examples
 from common.diagnose.recorded.example_rows import join_examples, split_examples
 from common.diagnose.recorded.model_calls import count_calls, find_call_rows, join_calls, join_labels
 from common.diagnose.recorded.time_axis import (
@@ -77,7 +78,7 @@ class RecordedBatches:
         file = self._record.ranks[rank].open_step(step)
         arrays = file.select(f"{name_call(number, call)}/{kind}")
         inputs = file.select(f"{name_call(number, call)}/input")
-        examples = next((len(array) for array in inputs.values() if array.ndim), None)
+        examples = self._infer_count(step, rank, number, call)
         first_sizes, timed_input = self._time_first
         timed = inputs.get(timed_input) if timed_input is not None else None
         if timed is not None and first_sizes is not None:
@@ -94,7 +95,14 @@ class RecordedBatches:
             }
         if examples is None:
             return arrays
-        return {name: put_layers_second(array, examples, self._state_sizes) for name, array in arrays.items()}
+        arrays = {name: put_layers_second(array, examples, self._state_sizes) for name, array in arrays.items()}
+        return arrays if first_sizes is not None else {name: swap_examples(x, examples) for name, x in arrays.items()}
+
+    def _infer_count(self, step: int, rank: int, number: int, call: int) -> int | None:
+        """Return the number of examples of one call, if no array is time-first."""
+        file, prefix = self._record.ranks[rank].open_step(step), name_call(number, call)
+        outputs, labels = file.read_shapes(f"{prefix}/output"), file.read_shapes(f"{name_call(number, 0)}/label")
+        return infer_count(file.read_shapes(f"{prefix}/input"), [*outputs, *labels])
 
     @cached_property
     def _time_first(self) -> tuple[TimeSizes | None, str | None]:
@@ -118,6 +126,9 @@ class RecordedBatches:
         """Return the number of examples of each call of a micro-batch, even if its inputs are abridged."""
         counts = []
         for call in range(count_calls(self._record.ranks[rank].open_step(step), number)):
+            if self._time_first[0] is None:
+                counts.append(self._infer_count(step, rank, number, call) or 0)
+                continue
             shapes = [array.shape for array in self.read_call(step, rank, number, "input", call).values()]
             shapes += map(tuple, self._list_abridged(step, rank, number, "input", call).values())
             counts.append(next((shape[0] for shape in shapes if shape), 0))

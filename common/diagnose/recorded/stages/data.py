@@ -17,6 +17,7 @@ from common.diagnose.recorded.differing_calls import (
     find_differing_call,
     has_several_calls,
 )
+from common.diagnose.recorded.example_axis import numbers_examples
 from common.diagnose.recorded.example_counts import explain_counts
 from common.diagnose.recorded.example_order import (
     COMPUTED,
@@ -140,7 +141,7 @@ def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacki
         return
     if array.dtype.kind == "b" and MASK not in name:  # the other model may compute it from its inputs
         return
-    if array.ndim == 2 and (array == np.arange(array.shape[1])).all():  # positions
+    if numbers_examples(array) or (array.ndim == 2 and (array == np.arange(array.shape[1])).all()):  # positions
         return
     cause = "attention_mask_missing" if MASK in name else "missing_array"
     sentence = f"step {step}: {lacking.upper()}'s model does not receive {name}"
