@@ -11,7 +11,8 @@ class OneBatch:
     """An iterator over one batch that was taken from another iterator.
 
     A tf.function that was compiled for the other iterator is not compiled again for this one: both have the same type
-    and the same element_spec, with the same unknown dimensions.
+    and the same element_spec, with the same unknown dimensions. Only a batch of another record that has other lengths
+    needs another element_spec.
 
     Attributes:
         iterator: The iterator.
@@ -31,8 +32,18 @@ class OneBatch:
             self._owner = iter(strategy.distribute_datasets_from_function(lambda _: _concatenate(shards)))
         else:
             self._owner = iter(tf.data.Dataset.from_tensors(batch))
+            if not _fits(batch, original.element_spec):
+                self.iterator = self._owner
+                return
         tensors = tf.nest.flatten(self._owner, expand_composites=True)
         self.iterator = tf.nest.pack_sequence_as(original, tensors, expand_composites=True)
+
+
+def _fits(batch: object, element_spec: object) -> bool:
+    """Check whether the tensors of a batch have the known dimensions of an iterator's elements."""
+    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    tensors = tf.nest.flatten(batch, expand_composites=True)
+    return all(tensor.shape.is_compatible_with(spec.shape) for tensor, spec in zip(tensors, specs))
 
 
 def split_by_replica(batch: object, strategy: tf.distribute.Strategy) -> list[object]:

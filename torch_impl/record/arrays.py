@@ -49,6 +49,8 @@ def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Te
         items = iter(enumerate(nested))
     elif dataclasses.is_dataclass(nested) and not isinstance(nested, type):
         items = iter(vars(nested).items())
+    else:
+        items = iter(_list_attributes(nested).items())
     for key, value in items:
         yield from name_tensors(value, f"{name}.{key}" if name else str(key))
 
@@ -71,7 +73,18 @@ def replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str 
         return type(nested)(*values) if hasattr(nested, "_fields") else type(nested)(values)
     if dataclasses.is_dataclass(nested) and not isinstance(nested, type):
         return dataclasses.replace(nested, **{key: replace(key, value) for key, value in vars(nested).items()})
+    if attributes := _list_attributes(nested):
+        copied = copy.copy(nested)
+        vars(copied).update({key: replace(key, value) for key, value in attributes.items()})
+        return copied
     return nested
+
+
+def _list_attributes(nested: object) -> dict[str, torch.Tensor]:
+    """Return the attributes of an object that are tensors, such as those of torchtext's batches; none of a module."""
+    if isinstance(nested, (type, torch.nn.Module)) or not hasattr(nested, "__dict__"):
+        return {}
+    return {name: value for name, value in vars(nested).items() if isinstance(value, torch.Tensor)}
 
 
 def first_tensor(nested: object) -> torch.Tensor | None:

@@ -11,14 +11,16 @@ Shape = Sequence[int]
 
 
 def infer_count(inputs: Iterable[Shape], others: Iterable[Shape] = ()) -> int | None:
-    """Return the number of examples: the length of an input's first axis that most arrays share; None without arrays.
+    """Return the number of examples: the length of an axis of an input that most arrays share; None without arrays.
+
+    The first axes decide. If they do not, the second ones do.
 
     Args:
         inputs: The shapes of the inputs of the model, or of the arrays of a batch.
         others: The shapes of outputs and labels.
     """
     shapes = [shape for shape in inputs if shape]
-    candidates = list(dict.fromkeys(shape[0] for shape in shapes))
+    candidates = dict.fromkeys([*(shape[0] for shape in shapes), *(shape[1] for shape in shapes if len(shape) == 2)])
     all_shapes = [*shapes, *others]
 
     def count_arrays(length: int) -> tuple[int, int]:
