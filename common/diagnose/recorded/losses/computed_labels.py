@@ -23,7 +23,7 @@ MOST_VALUES = 2  # largest number of values of labels that a script makes
 def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """Check whether an operation of A's or of B's script returned a label.
 
-    Labels still count as data if they differ by a known mistake, such as inverted one-hot labels, or if they have only
+    Labels still count as data if they differ by a known mistake other than a factor, such as inverted one-hot labels, or if they have only
     one or two values, as the labels of a GAN do.
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
@@ -31,7 +31,7 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     if not (_is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)):
         return False
     explanation = explain_preparation(label.a, label.b, is_label=True)
-    return not explanation.confirmed or explanation.cause == "shape"
+    return not explanation.confirmed or explanation.cause in ("shape", "scaled_inputs")
 
 
 def _is_result(side: RecordedSide, name: str) -> bool:
