@@ -38,6 +38,21 @@ def find_random_layers(side: RecordedSide) -> list[str]:
     return [*declared_paths, *(path for path in observed_paths if path not in declared_paths)]
 
 
+def find_changing_layers(side: RecordedSide) -> list[str]:
+    """Return the paths of the random layers whose draws changed their input in the first step.
+
+    A crop to the size of the images and a stochastic depth of rate 0 draw numbers that change nothing, for example.
+    """
+    paths = find_random_layers(side)
+    calls = side.read_layer_calls(side.record.steps[0]) if paths and side.record.steps else {}
+
+    def keeps_input(path: str) -> bool:
+        arrays = (calls[path].received, calls[path].returned) if path in calls else (None, None)
+        return arrays[0] is not None and arrays[1] is not None and np.array_equal(arrays[0], arrays[1])
+
+    return [path for path in paths if not keeps_input(path)]
+
+
 def have_same_draws(a: RecordedSide, b: RecordedSide, layers: Sequence[Sequence[str]], order: np.ndarray) -> bool:
     """Check whether the random layers of two records of one framework drew the same numbers in the first step.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
-from common.diagnose.recorded.random_layers import find_random_layers, have_same_draws
+from common.diagnose.recorded.random_layers import find_changing_layers, find_random_layers, have_same_draws
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.variable_pairs import (
     ModelPairs,
@@ -210,7 +210,7 @@ class RecordPair:
     @cached_property
     def why_outputs_differ(self) -> str:
         """Return why equal models may have different outputs for equal inputs, or an empty string."""
-        layers = [find_random_layers(side) for side in self.sides]
+        layers = [find_changing_layers(side) for side in self.sides]
         first = self.steps[0]
         if first in self.orders and have_same_draws(self.a, self.b, layers, self.orders[first]):
             return ""

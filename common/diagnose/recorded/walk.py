@@ -56,6 +56,7 @@ UNEXPLAINED = (
 )
 # Keras may clip the rows of a sparse gradient, and also square them, before it adds the rows of one index
 CLIPPED_ROWS, REPEATED = "clipped_per_row", "repeated_indices"
+EFFECT_SHARE = 0.1  # share of the tolerance that a loss and its gradients exceed if a difference changes them
 CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # these scale each gradient by a different factor
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
 OF_UPDATE = ("reduction", "optimizer", "state")  # stages whose causes explain nothing before it
@@ -157,7 +158,7 @@ def _drop_activations_without_effect(pair: RecordPair) -> None:
     step = pair.equal_steps[0]
     for name in ("loss", "gradients"):
         checks = [check for check in pair.get_stage(name).checks if check.tensor.startswith(f"step {step}: ")]
-        if not checks or any(check.differs or check.may_hide_any for check in checks):
+        if not checks or any(x.difference > EFFECT_SHARE * x.tolerance or x.may_hide_any for x in checks):
             return
     stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
     stage.note = stage.note or f"the loss and the gradients of step {step} do not depend on what differs"

@@ -30,8 +30,14 @@ def test_difference_without_effect_on_the_gradients_is_dropped() -> None:
 
 @pytest.mark.parametrize(
     "gradients",
-    [[], [TensorCheck("step 1: fc", 0.1)], [TensorCheck("step 1: fc", 0.1, 1.0)], [TensorCheck("step 2: fc", 0.0)]],
-    ids=["none", "differ", "rounding", "later"],
+    [
+        [],
+        [TensorCheck("step 1: fc", 0.1)],
+        [TensorCheck("step 1: fc", 0.1, 1.0)],
+        [TensorCheck("step 1: fc", 2e-3, 4e-5)],
+        [TensorCheck("step 2: fc", 0.0)],
+    ],
+    ids=["none", "differ", "rounding", "small", "later"],
 )
 def test_difference_that_gradients_do_not_exclude_stays(gradients: list[TensorCheck]) -> None:
     stage = _compare({"loss": [TensorCheck("step 1: loss", 0.0)], "gradients": gradients})
