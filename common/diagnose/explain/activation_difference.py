@@ -10,6 +10,7 @@ from common.diagnose.rounding import is_close
 
 FITTED_ELEMENTS = 256  # number of elements to which the factor of an elementwise activation is fitted
 LEAST_ELEMENTS = 8  # smallest size of an array to which a factor is fitted
+LARGEST_RESIDUAL = 1e100  # whose square is a number, as the fit of a factor needs it
 FITTED_ROWS = 8  # number of rows to which the factor of a softmax is fitted
 NO_ACTIVATION = "no activation"
 LEAKY_RELU = "leaky relu of slope "  # start of the names of leaky ReLUs; the slope follows
@@ -124,7 +125,10 @@ def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
 
 def _fit_factor(function: ActivationFunction, x: np.ndarray, result: np.ndarray) -> float:
     """Return the factor for which function(factor * x) comes closest to the result."""
-    fit = least_squares(
-        lambda factor: np.nan_to_num(function(factor * x) - result).ravel(), 1.0, ftol=1e-15, xtol=1e-15, gtol=1e-15
-    )
-    return float(fit.x[0])
+
+
+    def compute_residuals(factor: np.ndarray) -> np.ndarray:
+        residuals = np.nan_to_num((function(factor * x) - result).astype(np.float64))
+        return np.clip(residuals, -LARGEST_RESIDUAL, LARGEST_RESIDUAL).ravel()
+
+    return float(least_squares(compute_residuals, 1.0, ftol=1e-15, xtol=1e-15, gtol=1e-15).x[0])

@@ -54,9 +54,10 @@ def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> d
     """Return factors by the name of a moving statistic: its change in B's first step is the factor times A's change.
 
     Statistics with the factor 1, or without such a factor, are left out. Only the momentum explains a single factor
-    for all elements: a difference of the activations changes each element in another way.
+    for all elements: a difference of the activations changes each element in another way. A factor of a variance whose
+    mean has no factor comes from another divisor.
     """
-    factors = {}
+    factors, equal_means = {}, set()
     for name, start, after_a, after_b in first_steps:
         distance_a, distance_b = after_a - start, after_b - start
         if not is_moving_statistic(name) or not distance_a.any():
@@ -65,7 +66,9 @@ def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> d
         is_exact = is_close(distance_a * factor, distance_b, EXPLANATION_TOLERANCE[precision])
         if is_exact and abs(factor - 1) > FACTOR_TOLERANCE[precision]:
             factors[name] = factor
-    return factors
+        elif is_exact and name_moving_variance(name) != name:
+            equal_means.add(name_moving_variance(name))
+    return {name: factor for name, factor in factors.items() if name not in equal_means}
 
 
 def find_variance_divisor(
