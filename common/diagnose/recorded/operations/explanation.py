@@ -58,6 +58,14 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
 
 def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
     """Name the operations that put the numbers of a tensor into another order; None if it has other numbers."""
+    words = _describe_order(pair, name_a, name_b)
+    if words is None:
+        return None
+    return Explanation("operation", f"{place}: the same numbers are in another order: {words}", confirmed=False)
+
+
+def _describe_order(pair: RecordPair, name_a: str, name_b: str) -> str | None:
+    """Return words for the operations that order the numbers of a tensor; None if it has other numbers."""
     targets = None if LOSS in (name_a, name_b) else _find_targets(pair, name_a, name_b)  # a loss is one number
     if targets is None:
         return None
@@ -65,9 +73,7 @@ def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Ex
     matches = match_tensors(pair, traces)
     sides = [SectionSide(trace, number, ()) for trace, number in zip(traces, numbers, strict=True)]
     words = _describe_layouts(sides, [[number] for number in numbers])
-    if not words or not matches.are_equal(*numbers):
-        return None
-    return Explanation("operation", f"{place}: the same numbers are in another order: {words}", confirmed=False)
+    return words if words and matches.are_equal(*numbers) else None
 
 
 def _describe_layouts(sides: Sequence[SectionSide], tensors: Sequence[Sequence[int]]) -> str:
@@ -93,7 +99,8 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
     """
     section = _find_section(pair, name_a, name_b)
     if section is None:
-        return explanation
+        words = _describe_order(pair, name_a, name_b)
+        return replace(explanation, sentence=f"{explanation.sentence} ({words})") if words else explanation
     operations = section.first or [side.operations[-1] if side.operations else None for side in (section.a, section.b)]
     lines = [
         f"{name}: {locate(operation)}"

@@ -9,6 +9,7 @@ from common.diagnose.recorded.operations.operation_names import (
     COLLECTING,
     ELEMENTWISE,
     LAYOUTS,
+    ORDERING,
     is_selection,
     normalize_name,
 )
@@ -81,7 +82,7 @@ class SectionSide:
                 continue
             visited.add(index)
             operation = self._trace["operations"][index]
-            if normalize_name(operation) in (*LAYOUTS, "gather"):
+            if normalize_name(operation) in ORDERING:
                 indices.add(index)
             if index in indices or len(self.list_tensors(operation)) == 1:
                 unvisited += operation["inputs"]
