@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from common.diagnose.recorded.columns import join_columns, split_columns
 from common.diagnose.recorded.example_axis import has_examples_second, infer_count, swap_examples
 from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.followed_arrays import FollowedArrays
@@ -125,6 +126,7 @@ class FollowedBatches:
         if self._position == total:
             self._steps, self._position = self._steps[1:], 0
         examples = {name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}
+        arrays = self._adapt_columns(arrays, examples)
         # Otherwise the record has an array for each of these leaves, and labels may follow from an input as weights do
         has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
         weights = find_class_weights(examples) if has_further else {}
@@ -140,6 +142,16 @@ class FollowedBatches:
             self._time_sizes = sizes = sizes[0], len(share)
             filled = {leaf: put_time_first(array, sizes) if leaf in timed else array for leaf, array in filled.items()}
         return filled
+
+    def _adapt_columns(self, arrays: Arrays, examples: Arrays) -> Arrays:
+        """Join or split columns of a table as the script's batch has them."""
+        adapted = split_columns(join_columns(arrays, examples), examples)
+        if adapted.keys() != arrays.keys():
+            self._matcher.add_note(
+                "batches: the columns of a table are one array in one script and several in the other: they are taken "
+                "in their order; check that"
+            )
+        return adapted
 
     def restore_time_axis(self, array: np.ndarray, template: np.ndarray) -> np.ndarray:
         """Convert the input of a recorded layer to time-first if the script's last batch is time-first.

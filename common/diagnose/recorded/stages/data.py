@@ -9,6 +9,7 @@ import numpy as np
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.recorded.carried_states import explain_reset, list_carried_states
 from common.diagnose.recorded.changed_batches import note_changed_batches
+from common.diagnose.recorded.columns import join_columns
 from common.diagnose.recorded.differing_calls import (
     DifferingCall,
     describe_other_pairs,
@@ -121,6 +122,7 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
         for side in pair.sides
         for computed in [{LABELS, *(state.received for state in list_carried_states(side, step))}]
     )
+    inputs_a, inputs_b = join_columns(inputs_a, inputs_b), join_columns(inputs_b, inputs_a)
     inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)
     labels_a, labels_b = (side.batches.read_labels(step) for side in pair.sides)
     received = [*labels_a.values(), *labels_b.values()]
