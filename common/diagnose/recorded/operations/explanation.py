@@ -135,13 +135,29 @@ def _explain_section(section: DifferingSection, place: str) -> Explanation:
             sentence = f"{place}: {name} computes nothing from the model's input {shorten(unused[0])}"
             return Explanation("unused_input", sentence, side=name.lower())
     return (
-        _explain_same_operation(section, place)
+        _explain_broadcast(section, place)
+        or _explain_same_operation(section, place)
         or _explain_first_results(section, place)
         or _explain_unrecorded(section, place)
         or _explain_omitted(section, place)
         or _explain_first_functions(section, place)
         or _explain_unaligned(section, place)
     )
+
+
+def _explain_broadcast(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain a loss that one script computes from operands of other ranks, so that they are broadcast; else None."""
+    if section.first is None or place != LOSS:
+        return None
+    broadcasts = [side.describe_broadcast(x) for side, x in zip((section.a, section.b), section.first, strict=True)]
+    if all(broadcasts) or not any(broadcasts):
+        return None
+    index = 0 if broadcasts[0] else 1
+    side, operation = (section.a, section.b)[index], section.first[index]
+    if not side.has_other_ranks(operation):
+        return None
+    sentence = f"{place}: {broadcasts[index]} in {'AB'[index]}, by broadcasting, in {describe_lines(side, [operation])}"
+    return Explanation("broadcast_in_loss", sentence, side="ab"[index])
 
 
 def _explain_same_operation(section: DifferingSection, place: str) -> Explanation | None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from common.diagnose.recorded.operations.operation_names import (
     COLLECTING,
     ELEMENTWISE,
+    BROADCASTING,
     LAYOUTS,
     ORDERING,
     is_selection,
@@ -284,10 +285,14 @@ class SectionSide:
         """Return the shapes of inputs that an operation broadcasts to a larger result; empty if there are none."""
         shapes = [self._trace["tensors"][x]["shape"] for x in operation["inputs"]]
         results = [self._trace["tensors"][x]["shape"] for x in operation["outputs"]]
-        if len(shapes) != 2 or len(results) != 1 or normalize_name(operation) not in ELEMENTWISE:
+        if len(shapes) != 2 or len(results) != 1 or normalize_name(operation) not in (*ELEMENTWISE, *BROADCASTING):
             return ""
         is_larger = math.prod(results[0]) > max(map(math.prod, shapes))
         return f"{shapes[0]} and {shapes[1]} give {results[0]}" if is_larger else ""
+
+    def has_other_ranks(self, operation: Operation) -> bool:
+        """Check whether the inputs of an operation have different numbers of axes."""
+        return len({len(self._trace["tensors"][x]["shape"]) for x in operation["inputs"]}) > 1
 
     def _is_number(self, tensor: int) -> bool:
         is_single = math.prod(self._trace["tensors"][tensor]["shape"]) == 1
