@@ -161,6 +161,7 @@ class StepEvents(TypedDict, total=False):
     clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
     decays: dict[str, float]  # multiples of the weights that the script added to gradients, by parameter
     clipped_rows: list[str]  # variables of which Keras clipped repeated rows of a sparse gradient before it added them
+    clipped_parts: float  # norm to which the script clipped the gradients after each of several micro-batches
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
     evaluation_mode: bool  # whether the model of PyTorch was in evaluation mode

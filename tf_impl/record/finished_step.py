@@ -83,7 +83,7 @@ class FinishedStep:
         clipped = add_gradients([clip_gradients(self._optimizer, gradients) for gradients in of_replicas])
         clipped.update({name: array for name, array in clipped_rows.items() if name in clipped})
         if step.max_norm is not None and len(from_tape) < len(step.micro_batches) and not step.unclipped:
-            step.max_norm = None
+            step.max_norm, step.clipped_parts = None, step.max_norm
             note(notes.CLIPPED_PARTS)
         if self._updates > 1:
             note(notes.SEVERAL_UPDATES.format(step.number, self._updates))

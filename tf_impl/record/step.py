@@ -132,6 +132,7 @@ class Step:
         updates: How often the step passed gradients to the optimizer, on the first replica.
         changes: What the script did to the gradients before it passed them to the optimizer; None if that is not known.
         max_norm: The norm to which the script clipped the gradients.
+        clipped_parts: The norm to which it clipped the gradients of each micro-batch instead of their sum.
         clip_factors: The factors by which gradients were multiplied before the update, by the name of the variable.
         decays: The multiples of the weights that the script added to gradients, by the name of the variable.
         is_exact: Whether the rehearsal returned what the real step returned, as far as they were compared.
@@ -148,6 +149,7 @@ class Step:
     updates: int = 0
     changes: GradientChanges | None = None
     max_norm: float | None = None
+    clipped_parts: float | None = None
     clip_factors: dict[str, float] = field(default_factory=dict)
     decays: dict[str, float] = field(default_factory=dict)
     is_exact: bool = True
@@ -237,6 +239,8 @@ class Step:
             facts["clip_factors"] = self.clip_factors
         if self.decays:
             facts["decays"] = self.decays
+        if self.clipped_parts is not None:
+            facts["clipped_parts"] = self.clipped_parts
         return facts
 
     def name_batch_arrays(self) -> Arrays:

@@ -146,6 +146,7 @@ class Step:
         scaled_loss: The last loss that a gradient scaler received.
         loss_scale: The factor by which the scaler multiplied the loss.
         max_norm: The norm to which the script clipped the gradients.
+        clips: How often it clipped them.
         rates: The learning rates that the update uses.
         gradients: The gradients that the optimizer received.
         closure_calls: How often the optimizer called its closure.
@@ -161,6 +162,7 @@ class Step:
     scaled_loss: torch.Tensor | None = None
     loss_scale: float | None = None
     max_norm: float | None = None
+    clips: int = 0
     rates: list[float] = field(default_factory=list)
     gradients: RecordedGradients | None = None
     closure_calls: int = 0
@@ -185,6 +187,8 @@ class Step:
             facts["clip_factors"] = self.gradients.clip_factors
         if self.gradients is not None and self.gradients.decays:
             facts["decays"] = self.gradients.decays
+        if self.max_norm is not None and 1 < len(self.micro_batches) == self.clips:
+            facts["clipped_parts"] = self.max_norm
         # An optimizer that calls its closure again clears the gradients on purpose
         if self.dropped_micro_batches and self.closure_calls < 2:
             facts["dropped_micro_batches"] = self.dropped_micro_batches

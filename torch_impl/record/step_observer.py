@@ -186,6 +186,7 @@ class StepObserver:
     def on_clip(self, max_norm: float) -> None:
         """Notice that the script clips the norm of gradients."""
         self.step.max_norm = max_norm
+        self.step.clips += 1
 
     def on_scheduler_step(self, scheduler: object) -> None:
         """Notice that a scheduler steps."""

@@ -43,6 +43,8 @@ class Clipping:
 
 def compare_clipping(stage: Stage, pair: RecordPair) -> None:
     """Add a cause to the stage if the two scripts clip in different ways."""
+    if _compare_parts(stage, pair):
+        return
     a, b = (find_clipping(pair, side) for side in pair.sides)
     unknown = [side for side, x in zip(pair.sides, (a, b), strict=True) if x is not None and x.kind == UNKNOWN]
     are_equal = bool(unknown) and _have_equal_directions(pair, unknown)
@@ -64,6 +66,20 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
         cause = {VALUE: "clipped_by_value", PER_VARIABLE: "clipped_per_variable"}.get(odd.kind, "clipping")
         side_name = "b" if odd is b else "a"
     stage.add_cause(cause, side_name, "clipping", sentence, confirmed=has_effect)
+
+
+def _compare_parts(stage: Stage, pair: RecordPair) -> bool:
+    """Add a cause if one script clips the gradients after each micro-batch. Return whether there is one."""
+    limits = [next((x for step in pair.steps if (x := side.get_facts(step).get("clipped_parts"))), None) for side in pair.sides]
+    if (limits[0] is None) == (limits[1] is None):
+        return False
+    index = 0 if limits[1] is None else 1
+    other = find_clipping(pair, pair.sides[1 - index])
+    sentence = f"{'AB'[index]} clips the gradients of each micro-batch to the norm {limits[index]:.6g}, and those of the whole "
+    sentence += f"step are {'not clipped' if other is None else other} in {'BA'[index]}"
+    stage.add_mismatch("clipping")
+    stage.add_cause("clipped_before_reduction", "ab"[index], "clipping", sentence)
+    return True
 
 
 def list_clipped_rows(pair: RecordPair) -> list[tuple[str, VariableMatch]]:

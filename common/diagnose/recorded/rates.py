@@ -121,10 +121,12 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
     if steps > 2 and _are_repeated(other_rates, rates):
         return None  # the other side has the mistake
     twice = other_rates[::2]
-    if varies and not is_constant and len(twice) > 1 and np.allclose(rates[: len(twice)], twice, rtol=CLOSE):
+    is_ahead = not np.isclose(rates[1], other_rates[1], rtol=CLOSE)
+    if len(twice) > 1 and is_ahead and varies and not is_constant and np.allclose(rates[: len(twice)], twice, rtol=CLOSE):
         return "scheduler_stepped_twice", "the scheduler steps twice for each update"
     if varies and not is_constant and np.allclose(rates[:-1], other_rates[1:], rtol=CLOSE):
-        return "schedule_early", "the schedule is a step early (the scheduler steps before the optimizer)"
+        words = "the schedule is a step early (its scheduler steps before the optimizer, or the other counts from 0)"
+        return "schedule_early", words
     if varies and is_constant:
         return "no_schedule", "the rate does not change: no scheduler, or it steps once per epoch"
     return None
