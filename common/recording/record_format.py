@@ -55,6 +55,7 @@ RECORD, START = "record.json", "start.safetensors"
 STEP_PATTERN, RANK_PATTERN = "step-{:08d}.safetensors", "rank-{}"
 
 REFUSED = "batches: following ended with an error: "  # begin of the sentence about why a script stopped to follow
+ROOT = "model"  # path of the model itself among its layers
 OPERAND = "operand_"  # begin of the names of labels that may also be masks or weights
 
 

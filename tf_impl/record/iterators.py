@@ -43,7 +43,7 @@ def _fits(batch: object, element_spec: object) -> bool:
     """Check whether the tensors of a batch have the known dimensions of an iterator's elements."""
     specs = tf.nest.flatten(element_spec, expand_composites=True)
     tensors = tf.nest.flatten(batch, expand_composites=True)
-    return all(tensor.shape.is_compatible_with(spec.shape) for tensor, spec in zip(tensors, specs))
+    return all(tensor.shape.is_compatible_with(spec.shape) for tensor, spec in zip(tensors, specs))  # noqa: B905
 
 
 def split_by_replica(batch: object, strategy: tf.distribute.Strategy) -> list[object]:

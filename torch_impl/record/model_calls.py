@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules.loss import _Loss
 
 from common.recording.layer_sources import LayerSources
-from common.recording.record_format import LayerFacts, name_call
+from common.recording.record_format import ROOT, LayerFacts, name_call
 from common.recording.record_writer import Sample
 from torch_impl.record.arrays import first_tensor, list_references, name_arguments, name_tensors
 from torch_impl.record.copies import Copies
@@ -21,7 +21,6 @@ from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_autocast
 from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
 from torch_impl.record.model_facts import (
-    ROOT,
     describe_layer,
     find_unflattened_shape,
     is_loss_function,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from common.recording.record_format import LayerFacts, ModelFacts, VariableFacts
+from common.recording.record_format import ROOT, LayerFacts, ModelFacts, VariableFacts
 from common.recording.record_writer import list_plain_values
 from torch_impl.record.arrays import name_tensors
 
@@ -17,7 +17,6 @@ KNOWN_KINDS = {
     "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell", "Dropout",
     *(f"{kind}{n}d" for kind in ("BatchNorm", "InstanceNorm", "Conv", "ConvTranspose") for n in (1, 2, 3)),
 }  # fmt: skip
-ROOT = "model"  # path of the model itself among its layers
 # Operations that keep the elements of an example in their order: PyTorch's names of their nodes in the graph.
 ELEMENTWISE = (
     "Add", "Celu", "Clone", "Div", "Elu", "Gelu", "Hardswish", "Hardtanh", "LeakyRelu", "Mish", "Mul", "NativeDropout",

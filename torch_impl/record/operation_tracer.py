@@ -19,9 +19,9 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 
 from common.recording.operation_format import OperationTrace
 from common.recording.operation_observer import OperationObserver
+from common.recording.record_format import ROOT
 from torch_impl.record.arrays import first_tensor, name_tensors
 from torch_impl.record.attention_parts import AttentionPart, add_parts, list_attention_parts
-from torch_impl.record.model_facts import ROOT
 from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_arguments, name_function
 from torch_impl.record.patches import find_observed
 from torch_impl.record.reductions import split_reduction

@@ -196,7 +196,9 @@ class Recorder:
     def _see_hand_update(self) -> None:
         """Record the update that a script without an optimizer has computed since its last backward pass."""
         optimizer = self._optimizer
-        if isinstance(optimizer, HandUpdates) and self._observer.step.micro_batches and optimizer.have_weights_changed():
+        if not (isinstance(optimizer, HandUpdates) and self._observer.step.micro_batches):
+            return
+        if optimizer.have_weights_changed():
             optimizer.step()
 
     def _start(self) -> None:

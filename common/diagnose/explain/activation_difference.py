@@ -126,7 +126,6 @@ def find_scaled_activation(x: np.ndarray, result: np.ndarray) -> str | None:
 def _fit_factor(function: ActivationFunction, x: np.ndarray, result: np.ndarray) -> float:
     """Return the factor for which function(factor * x) comes closest to the result."""
 
-
     def compute_residuals(factor: np.ndarray) -> np.ndarray:
         residuals = np.nan_to_num((function(factor * x) - result).astype(np.float64))
         return np.clip(residuals, -LARGEST_RESIDUAL, LARGEST_RESIDUAL).ravel()

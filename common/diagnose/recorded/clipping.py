@@ -70,13 +70,16 @@ def compare_clipping(stage: Stage, pair: RecordPair) -> None:
 
 def _compare_parts(stage: Stage, pair: RecordPair) -> bool:
     """Add a cause if one script clips the gradients after each micro-batch. Return whether there is one."""
-    limits = [next((x for step in pair.steps if (x := side.get_facts(step).get("clipped_parts"))), None) for side in pair.sides]
+    facts = [[side.get_facts(step) for step in pair.steps] for side in pair.sides]
+    limits = [next((x["clipped_parts"] for x in steps if "clipped_parts" in x), None) for steps in facts]
     if (limits[0] is None) == (limits[1] is None):
         return False
     index = 0 if limits[1] is None else 1
     other = find_clipping(pair, pair.sides[1 - index])
-    sentence = f"{'AB'[index]} clips the gradients of each micro-batch to the norm {limits[index]:.6g}, and those of the whole "
-    sentence += f"step are {'not clipped' if other is None else other} in {'BA'[index]}"
+    sentence = (
+        f"{'AB'[index]} clips the gradients of each micro-batch to the norm {limits[index]:.6g}, and those of the "
+        f"whole step are {'not clipped' if other is None else other} in {'BA'[index]}"
+    )
     stage.add_mismatch("clipping")
     stage.add_cause("clipped_before_reduction", "ab"[index], "clipping", sentence)
     return True

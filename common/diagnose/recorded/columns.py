@@ -63,8 +63,4 @@ def _list_columns(arrays: Arrays, is_float: bool) -> list[str]:
 
 
 def _list_matrices(arrays: Arrays, is_float: bool) -> list[str]:
-    return [
-        name
-        for name, x in arrays.items()
-        if x.ndim == 2 and x.shape[1] > 1 and (x.dtype.kind == "f") == is_float
-    ]
+    return [name for name, x in arrays.items() if x.ndim == 2 and x.shape[1] > 1 and (x.dtype.kind == "f") == is_float]

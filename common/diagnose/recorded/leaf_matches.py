@@ -57,12 +57,7 @@ class LeafMatcher:
 
     def match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
         """Return the name of the recorded array for each leaf: by the same key, otherwise by shape, type and values."""
-        numbering = list_surplus_numbering(leaves, arrays)
-        for leaf in numbering:
-            self.add_note(f"batches: {leaf} of the script's batch numbers the examples, and is not replaced")
-        leaves = {name: leaf for name, leaf in leaves.items() if name not in numbering}
-        numbering = list_surplus_numbering(arrays, leaves)
-        arrays = {name: array for name, array in arrays.items() if name not in numbering}
+        leaves, arrays = self._leave_out_numbering(leaves, arrays)
         matches: dict[str, str] = {}
         for are_same in (_have_equal_keys, _are_synonyms):
             for leaf in leaves:
@@ -99,6 +94,15 @@ class LeafMatcher:
             if leaf not in matches:
                 self._report_unmatched(leaf, array, received, [arrays[name] for name in matches.values()], named)
         return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
+
+    def _leave_out_numbering(self, leaves: Arrays, arrays: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the leaves and the recorded arrays without those that only number the examples for one script."""
+        numbering = list_surplus_numbering(leaves, arrays)
+        for leaf in numbering:
+            self.add_note(f"batches: {leaf} of the script's batch numbers the examples, and is not replaced")
+        leaves = {name: leaf for name, leaf in leaves.items() if name not in numbering}
+        surplus = list_surplus_numbering(arrays, leaves)
+        return leaves, {name: array for name, array in arrays.items() if name not in surplus}
 
     def _refuse_computed(self, leaf: str, name: str) -> None:
         """Raise UserError for a leaf whose array the followed script has changed before it combined it with outputs."""

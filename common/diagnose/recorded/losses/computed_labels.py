@@ -23,8 +23,8 @@ MOST_VALUES = 2  # largest number of values of labels that a script makes
 def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """Check whether an operation of A's or of B's script returned a label.
 
-    Labels still count as data if they differ by a known mistake other than a factor, such as inverted one-hot labels, or if they have only
-    one or two values, as the labels of a GAN do.
+    Labels still count as data if they differ by a known mistake other than a factor, such as inverted one-hot labels,
+    or if they have only one or two values, as the labels of a GAN do.
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False

@@ -35,7 +35,10 @@ LAYOUTS = (
     *("stack", "cat", "unbind", "unstack"),
 )
 # These put the numbers of one tensor into another order, too
-ORDERING = (*LAYOUTS, "gather", "depthtospace", "spacetodepth", "pixelshuffle", "pixelunshuffle", "roll", "flip", "reverse")
+ORDERING = (
+    *(*LAYOUTS, "gather", "roll", "flip", "reverse"),
+    *("depthtospace", "spacetodepth", "pixelshuffle", "pixelunshuffle"),
+)
 INDEXED = ("gather", "indexadd")  # operations that select or add numbers at indices, in one spelling
 COLLECTING = ("add", "cat", "stack")  # operations of many tensors, in any grouping
 # Functions of one tensor, in one spelling. Their other names return other numbers.

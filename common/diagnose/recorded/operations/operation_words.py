@@ -1,5 +1,6 @@
 """Words for operations and the lines of a script that call them."""
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -7,7 +8,9 @@ from common.diagnose.recorded.operations.operation_names import is_selection
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.errors import escape_control_characters, one_line
 from common.recording.operation_format import Operation
+from common.recording.record_format import ROOT
 
+FIT = re.compile(r"\.(fit|train_on_batch)\(")
 MOST_OPERATIONS = 4  # of a script, in a sentence
 MOST_CHARACTERS = 80  # of the arguments of an operation
 MOST_CHARACTERS_OF_TEXT = 160
@@ -25,7 +28,12 @@ def describe_lines(side: SectionSide, operations: Sequence[Operation]) -> str:
 
 
 def locate(operation: Operation) -> str:
-    """Return file and line of an operation, after the elements that it selects if it does."""
+    """Return file and line of an operation, after the elements that it selects if it does.
+
+    An operation of a functional model has the line that trains the model: its name and its layer are its place.
+    """
+    if _is_in_fit(operation):
+        return shorten(operation["name"]) + _describe_layer(operation)
     place = f"{shorten(operation['file'])}:{operation['line']}"
     return f"{_write_selection(operation)} in {place}" if is_selection(operation) else place
 
@@ -50,10 +58,22 @@ def _describe(side: SectionSide, operation: Operation) -> str:
     return shorten(f"{operation['name']}{f'({words})' if words else ''}{f' {layer}' if layer else ''}")
 
 
+def _is_in_fit(operation: Operation) -> bool:
+    """Check whether the script's line of a layer's operation only trains the whole model."""
+    return bool(operation["layer"]) and bool(FIT.search(operation["code"]))
+
+
 def _describe_place(file: str, line: int, code: str, operation: Operation) -> str:
+    if _is_in_fit(operation):
+        return _describe_layer(operation)
     if file:
         return f" in {shorten(file)}:{line} `{shorten(code)}`"
-    return f" in layer {shorten(operation['layer'])}" if operation["layer"] else ""
+    return _describe_layer(operation)
+
+
+def _describe_layer(operation: Operation) -> str:
+    """Return words for the layer whose code computes an operation; empty if it is the model itself, or none."""
+    return f" in layer {shorten(operation['layer'])}" if operation["layer"] not in ("", ROOT) else ""
 
 
 def shorten(text: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from common.diagnose.recorded.operations.operation_names import (
+    BROADCASTING,
     COLLECTING,
     ELEMENTWISE,
-    BROADCASTING,
     LAYOUTS,
     ORDERING,
     is_selection,

@@ -20,13 +20,12 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
 from common.diagnose.recorded.stages.script_decays import have_equal_decays, pair_settings
 from common.map.array_differences import list_different_settings
-from common.recording.record_format import LayerFacts
+from common.recording.record_format import ROOT, LayerFacts
 
 # Fields of OptimizerSettings that follow from the framework, and that no script can set
 FIXED_SETTINGS = ("epsilon_place", "rate_inside_velocity", "rounds_scalars")
 EVALUATION_MODE = "evaluation_mode"  # name of the cause that layers are in evaluation mode on one side only
 NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen on one side only
-ROOT = "model"  # path of the model itself among its layers
 DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")  # attributes that decide a model's outputs
 SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")  # attributes that are compared at the layers themselves
 LAYER_CAUSES = {  # name of the cause by the setting
