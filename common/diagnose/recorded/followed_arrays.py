@@ -11,6 +11,7 @@ from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError, escape_control_characters, one_line
 
 Arrays = dict[str, np.ndarray]
+ALL_CALLS = "input (all calls) "  # the begin of the names of the inputs of all calls, which the script cut from a batch
 LATER_CALL = "input (call "  # the begin of the names of the inputs of later calls of the model
 OTHER = "other "  # the begin of the names of arrays that neither the model nor its loss function received
 
@@ -33,12 +34,20 @@ class FollowedArrays:
     def _read(self, step: int) -> Arrays:
         """Return the inputs, labels and other arrays of a step, with an example in each row.
 
-        Their names are "input NAME", "input (call 2) NAME" for later calls of the model, "label NAME" and "other NAME".
+        Their names are "input NAME", "input (call 2) NAME" for later calls of the model, "input (all calls) NAME"
+        [n, calls, ...], "label NAME" and "other NAME".
         """
         inputs, *later = self._read_calls(step)
         arrays = {f"input {name}": array for name, array in inputs.items()}
         for number, call in enumerate(later, start=2):
             arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}
+        if later:
+            frames = {name: [call[name] for call in (inputs, *later) if name in call] for name in inputs}
+            arrays |= {
+                f"{ALL_CALLS}{name}": np.stack(parts, axis=1)
+                for name, parts in frames.items()
+                if len(parts) > len(later) and len({part.shape for part in parts}) == 1
+            }
         if not inputs:
             advice = "record it with a larger max_bytes=" if self._batches.has_abridged_inputs(step) else self._reason
             raise UserError(f"{self._directory}: has no whole inputs of step {step}; {advice}")

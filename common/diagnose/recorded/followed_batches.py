@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from common.diagnose.recorded.columns import join_columns, split_columns
-from common.diagnose.recorded.example_axis import has_examples_second, infer_count, swap_examples
+from common.diagnose.recorded.example_axis import has_examples_second, infer_count
 from common.diagnose.recorded.example_order import convert_to_layout
-from common.diagnose.recorded.followed_arrays import FollowedArrays
+from common.diagnose.recorded.followed_arrays import ALL_CALLS, FollowedArrays
 from common.diagnose.recorded.leaf_matches import LeafMatcher, describe_array
 from common.diagnose.recorded.losses.class_weights import ClassWeights, find_class_weights
 from common.diagnose.recorded.matched_arrays import (
@@ -110,8 +110,13 @@ class FollowedBatches:
             timed = {name for name, leaf in leaves.items() if is_timed(leaf, sizes)}
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
         count = infer_count(leaf.shape for leaf in leaves.values()) or 0
-        turned = {name for name, leaf in leaves.items() if sizes is None and has_examples_second(leaf, count)}
-        leaves = {name: swap_examples(leaf, count) if name in turned else leaf for name, leaf in leaves.items()}
+        frames = {array[:, 0].shape for name, array in arrays.items() if name.startswith(ALL_CALLS)}
+        turned = {
+            name
+            for name, leaf in leaves.items()
+            if sizes is None and (has_examples_second(leaf, count) or leaf.shape[1:] in frames)
+        }
+        leaves = {name: leaf.swapaxes(0, 1) if name in turned else leaf for name, leaf in leaves.items()}
         original_shapes = {name: leaf.shape for name, leaf in leaves.items()}
         leaves = unflatten(leaves)
         size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)

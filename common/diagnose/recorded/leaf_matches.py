@@ -11,12 +11,13 @@ from itertools import product
 import numpy as np
 
 from common.diagnose.recorded.example_axis import list_surplus_numbering
-from common.diagnose.recorded.followed_arrays import LATER_CALL, OTHER, FollowedArrays
+from common.diagnose.recorded.followed_arrays import ALL_CALLS, LATER_CALL, OTHER, FollowedArrays
 from common.diagnose.recorded.matched_arrays import (
     are_copies,
     has_equal_shape,
     has_like_shape,
     has_one_column,
+    has_same_frames,
     has_same_lengths,
     has_same_shape,
     has_same_shape_of_data,
@@ -66,7 +67,9 @@ class LeafMatcher:
                     matches[leaf] = same[0]
         named = {*matches.values()}
         of_batch = {name: array for name, array in arrays.items() if name not in self._computed}
-        received = {name: array for name, array in of_batch.items() if not name.startswith(OTHER)}
+        received = {name: array for name, array in of_batch.items() if not name.startswith((OTHER, ALL_CALLS))}
+        whole = {name: array for name, array in arrays.items() if not name.startswith(ALL_CALLS)}
+        of_calls = {name: array for name, array in of_batch.items() if name.startswith(ALL_CALLS)}
         others = {name: array for name, array in of_batch.items() if name.startswith(OTHER)}
         labels = {name: array for name, array in received.items() if name != f"label {SAMPLE_WEIGHTS}"}
         has_lengths = has_same_lengths((leaves[leaf] for leaf in leaves if leaf not in matches), labels.values())
@@ -74,8 +77,9 @@ class LeafMatcher:
         # The labels before the weights of examples, and each time from the strictest to the loosest
         passes = [
             *product([labels], [has_shape, has_equal_shape, has_one_column]),
+            *product([of_calls], [has_same_frames]),
             *product([others], [has_shape, has_equal_shape]),
-            *product([labels, received, arrays], [has_shape, has_equal_shape, has_like_shape]),
+            *product([labels, received, whole], [has_shape, has_equal_shape, has_like_shape]),
         ]
         for candidates, fits in passes:
             unused = {name: array for name, array in candidates.items() if name not in matches.values()}

@@ -103,6 +103,12 @@ def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
     return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
 
 
+def has_same_frames(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether recorded examples are sequences of the script's vectors, of any length."""
+    is_float = [x.dtype.kind == "f" for x in (array, template)]
+    return array.ndim == template.ndim and array.shape[2:] == template.shape[2:] and is_float[0] == is_float[1]
+
+
 def has_same_lengths(leaves: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> bool:
     """Check whether each sequence of integers in a script's batch has the length of a recorded sequence.
 

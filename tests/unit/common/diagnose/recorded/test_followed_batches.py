@@ -402,3 +402,24 @@ def test_sequences_that_are_padded_in_each_batch_keep_their_order(
     assert filled is not None
     np.testing.assert_array_equal(filled["0"], source if is_in_order else target)
     np.testing.assert_array_equal(filled["1"], target if is_in_order else source)
+
+
+def test_columns_of_a_table_fill_the_matrix_of_the_script(tmp_path: Path) -> None:
+    columns = {name: np.arange(EXAMPLES, dtype=np.float32)[:, None] * factor for factor, name in enumerate("abc", 1)}
+    batches = write_record(tmp_path, columns, {"y_true": LABELS})
+    batch = batches.fill({"0": np.zeros((EXAMPLES, 3), np.float32), "1": np.zeros(EXAMPLES, np.int64)}, 0, 1)
+    assert batch is not None
+    assert np.array_equal(batch["0"], np.concatenate([*columns.values()], axis=1))
+    assert any("columns of a table" in note for note in batches.notes)
+
+
+def test_indices_of_tables_keep_the_examples_second(tmp_path: Path) -> None:
+    indices, numbers = np.arange(EXAMPLES * 2).reshape(EXAMPLES, 2) % 7, IMAGES.reshape(EXAMPLES, -1)
+    batches = write_record(tmp_path, {"dense": numbers, "sparse": indices}, {"y_true": LABELS})
+    offsets = np.tile(np.arange(EXAMPLES), (2, 1))
+    own = {"0": np.zeros_like(numbers), "1": offsets, "2": np.zeros((2, EXAMPLES), np.int64), "3": LABELS}
+    batch = batches.fill(own, 0, 1)
+    assert batch is not None
+    assert np.array_equal(batch["2"], indices.T)
+    assert "1" not in batch
+    assert any("numbers the examples" in note for note in batches.notes)

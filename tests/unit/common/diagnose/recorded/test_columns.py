@@ -1,0 +1,39 @@
+"""Tests of columns of a table that are arrays of their own in one script and one matrix in the other."""
+
+import numpy as np
+
+from common.diagnose.recorded.columns import join_columns, split_columns
+
+RNG = np.random.default_rng(0)
+NUMBERS = {name: RNG.normal(size=(6, 1)).astype(np.float32) for name in ("age", "height", "weight")}
+CODES = {name: RNG.integers(0, 5, 6) for name in ("city", "job")}
+MATRICES = {
+    "numbers": np.concatenate([*NUMBERS.values()], axis=1),
+    "codes": np.stack([*CODES.values()], axis=1),
+}
+LABEL = RNG.normal(size=6).astype(np.float32)
+
+
+def test_columns_are_joined_by_kind_and_in_their_order() -> None:
+    joined = join_columns({**NUMBERS, **CODES}, MATRICES)
+    assert [*joined] == ["age to weight", "city to job"]
+    for array, matrix in zip(joined.values(), MATRICES.values(), strict=True):
+        assert np.array_equal(array, matrix)
+
+
+def test_columns_are_joined_without_those_that_the_other_script_has() -> None:
+    joined = join_columns({**NUMBERS, "y": LABEL}, {"x": MATRICES["numbers"], "y": LABEL})
+    assert [*joined] == ["age to weight", "y"]
+
+
+def test_matrices_are_split_before_the_labels() -> None:
+    split = split_columns({"x": MATRICES["numbers"], "y": LABEL}, {**NUMBERS, "label": LABEL})
+    assert [*split] == ["x[:, 0]", "x[:, 1]", "x[:, 2]", "y"]
+    assert np.array_equal(split["x[:, 1]"], NUMBERS["height"][:, 0])
+
+
+def test_other_numbers_of_columns_stay() -> None:
+    arrays = {**NUMBERS, **CODES}
+    others = {"numbers": MATRICES["numbers"][:, :2]}
+    assert join_columns(arrays, others) == arrays
+    assert split_columns(others, arrays) == others

@@ -1,0 +1,30 @@
+"""Tests of the mistakes that learning rates show."""
+
+import numpy as np
+import pytest
+
+from common.diagnose.recorded.rates import explain_rates
+
+WARM_UP = (0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "cause", "side"),
+    [
+        (WARM_UP, (0.1, 0.3, 0.5), "scheduler_stepped_twice", "b"),
+        (WARM_UP, (0.1, 0.1, 0.2), "updates_per_schedule_step", "b"),
+        (WARM_UP, (0.2, 0.3, 0.4), "schedule_early", "b"),
+        ((0.0, 0.1, 0.2), WARM_UP, "schedule_early", "b"),
+        (WARM_UP, (0.1, 0.1, 0.1), "no_schedule", "b"),
+        (WARM_UP, (0.1, 0.2, 0.2), "schedule", "b"),  # no scheduler steps twice
+        ((0.1, 0.2, 0.2), WARM_UP, "schedule", "b"),
+    ],
+)
+def test_mistakes(a: tuple[float, ...], b: tuple[float, ...], cause: str, side: str) -> None:
+    explanation = explain_rates(np.array(a), np.array(b), [1, 1])
+    assert (explanation.cause, explanation.side) == (cause, side)
+
+
+def test_scheduler_that_steps_twice() -> None:
+    explanation = explain_rates(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.1, 0.3, 0.5, 0.7]), [1, 1])
+    assert explanation.cause == "scheduler_stepped_twice"
