@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,16 +33,16 @@ class OneBatch:
             self._owner = iter(strategy.distribute_datasets_from_function(lambda _: _concatenate(shards)))
         else:
             self._owner = iter(tf.data.Dataset.from_tensors(batch))
-            if not _fits(batch, original.element_spec):
+            if not _fits(batch, original):
                 self.iterator = self._owner
                 return
         tensors = tf.nest.flatten(self._owner, expand_composites=True)
         self.iterator = tf.nest.pack_sequence_as(original, tensors, expand_composites=True)
 
 
-def _fits(batch: object, element_spec: object) -> bool:
+def _fits(batch: object, iterator: Any) -> bool:  # noqa: ANN401  only some iterators have an element_spec
     """Check whether the tensors of a batch have the known dimensions of an iterator's elements."""
-    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    specs = tf.nest.flatten(iterator.element_spec, expand_composites=True)
     tensors = tf.nest.flatten(batch, expand_composites=True)
     return all(tensor.shape.is_compatible_with(spec.shape) for tensor, spec in zip(tensors, specs))  # noqa: B905
 

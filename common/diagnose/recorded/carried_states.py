@@ -1,5 +1,6 @@
 """States that a script carries from one batch to the next, such as the hidden states of a recurrent language model."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +29,30 @@ def list_carried_states(side: RecordedSide, step: int) -> list[CarriedState]:
         for rank, index in side.batches.list_micro_batches(number) if number in side.record.steps else ():
             if rank:
                 continue
-            inputs = side.batches.read_micro_batch(number, rank, index, "input")
-            for name, array in inputs.items() if number == step else ():
-                same = [other for other, output in outputs.items() if _is_same_state(array, output)]
-                states.update({CarriedState(other, name): None for other in same[:1]})
-            outputs = side.batches.read_micro_batch(number, rank, index, "output")
+            inputs = side.batches.read_call(number, rank, index, "input")
+            states.update(_pair_states(inputs, outputs) if number == step else {})
+            last_call = len(side.batches.count_rows(number, rank, index)) - 1
+            outputs = side.batches.read_call(number, rank, index, "output", last_call)
     return list(states)
+
+
+def list_states_of_calls(side: RecordedSide, step: int) -> list[CarriedState]:
+    """Return the states that the model receives in a call, and that it returned in the call before in the same step."""
+    states: dict[CarriedState, None] = {}
+    for rank, index in side.batches.list_micro_batches(step):
+        for call in range(1, len(side.batches.count_rows(step, rank, index))):
+            inputs = side.batches.read_call(step, rank, index, "input", call)
+            states.update(_pair_states(inputs, side.batches.read_call(step, rank, index, "output", call - 1)))
+    return list(states)
+
+
+def _pair_states(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> dict[CarriedState, None]:
+    """Return the states among the inputs of a call that are outputs of the call before."""
+    states: dict[CarriedState, None] = {}
+    for name, array in inputs.items():
+        same = [other for other, output in outputs.items() if _is_same_state(array, output)]
+        states.update({CarriedState(other, name): None for other in same[:1]})
+    return states
 
 
 def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | None:
@@ -45,7 +64,7 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
     if bool(states[0]) == bool(states[1]):
         return None
     lacking, carrying = (b, a) if states[0] else (a, b)
-    inputs, others = (side.batches.read_step(step, "input") for side in (lacking, carrying))
+    inputs, others = (_read_first_inputs(side, step) for side in (lacking, carrying))
     sizes = {others[state.received].size for state in states[0] or states[1] if state.received in others}
     # One framework may have a state for each layer, and the other one the states of all layers in one array
     sizes |= {array.size for array in lacking.batches.read_step(step, "output").values() if not _is_constant(array)}
@@ -56,6 +75,12 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
         f"{lacking.name.upper()}'s does not{'' if is_confirmed else ', unless it keeps its state itself'}"
     )
     return Explanation("state_not_carried", sentence, is_confirmed, lacking.name)
+
+
+def _read_first_inputs(side: RecordedSide, step: int) -> dict[str, np.ndarray]:
+    """Return the inputs of the first call of the first micro-batch."""
+    first = next(iter(side.batches.list_micro_batches(step)), None)
+    return {} if first is None else side.batches.read_call(step, *first, "input")
 
 
 def explain_reset(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | None:

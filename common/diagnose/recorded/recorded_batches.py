@@ -18,6 +18,7 @@ from common.diagnose.recorded.time_axis import (
     TimeSizes,
     find_recorded_sizes,
     has_time_first,
+    is_state,
     list_state_sizes,
     put_examples_first,
     put_layers_second,
@@ -101,8 +102,11 @@ class RecordedBatches:
     def _infer_count(self, step: int, rank: int, number: int, call: int) -> int | None:
         """Return the number of examples of one call, if no array is time-first."""
         file, prefix = self._record.ranks[rank].open_step(step), name_call(number, call)
-        outputs, labels = file.read_shapes(f"{prefix}/output"), file.read_shapes(f"{name_call(number, 0)}/label")
-        return infer_count(file.read_shapes(f"{prefix}/input"), [*outputs, *labels])
+        inputs, outputs, labels = (
+            [shape for shape in file.read_shapes(kind) if not is_state(shape, self._state_sizes)]
+            for kind in (f"{prefix}/input", f"{prefix}/output", f"{name_call(number, 0)}/label")
+        )
+        return infer_count(inputs, [*outputs, *labels])
 
     @cached_property
     def _time_first(self) -> tuple[TimeSizes | None, str | None]:

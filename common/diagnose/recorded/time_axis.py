@@ -123,6 +123,11 @@ def list_state_sizes(layers: Iterable[LayerFacts]) -> set[StateSizes]:
     return sizes
 
 
+def is_state(shape: Sequence[int], state_sizes: Collection[StateSizes]) -> bool:
+    """Check whether an array [layers, n, features] may be a state. state_sizes: the (layers, features) of states."""
+    return len(shape) == 3 and (shape[0], shape[2]) in state_sizes
+
+
 def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[StateSizes]) -> np.ndarray:
     """Move the layer axis of a state [layers, n, features] to second place. Drop the axis if there is one layer.
 
@@ -133,7 +138,7 @@ def put_layers_second(array: np.ndarray, examples: int, state_sizes: Collection[
     """
     if array.ndim != 3 or array.dtype.kind != "f" or array.shape[1] != examples or len(array) == examples:
         return array
-    if (array.shape[0], array.shape[2]) not in state_sizes:
+    if not is_state(array.shape, state_sizes):
         return array
     return array[0] if len(array) == 1 else array.swapaxes(0, 1)
 

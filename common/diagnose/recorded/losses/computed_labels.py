@@ -23,15 +23,17 @@ MOST_VALUES = 2  # largest number of values of labels that a script makes
 def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """Check whether an operation of A's or of B's script returned a label.
 
-    Labels still count as data if they differ by a known mistake other than a factor, such as inverted one-hot labels,
-    or if they have only one or two values, as the labels of a GAN do.
+    Labels still count as data if they differ by a known mistake, such as inverted one-hot labels, or if they have only
+    one or two values, as the labels of a GAN do.
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False
     if not (_is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)):
         return False
+    if label.a.shape == label.b.shape and np.allclose(label.a, np.negative(label.b)):
+        return True  # the loss of one script adds what the loss of the other one subtracts
     explanation = explain_preparation(label.a, label.b, is_label=True)
-    return not explanation.confirmed or explanation.cause in ("shape", "scaled_inputs")
+    return not explanation.confirmed or explanation.cause == "shape"
 
 
 def _is_result(side: RecordedSide, name: str) -> bool:

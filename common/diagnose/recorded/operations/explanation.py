@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from common.diagnose.findings import Explanation
+from common.diagnose.recorded.operations.broadcasts import find_broadcast
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
 from common.diagnose.recorded.operations.first_functions import (
     find_other_functions,
@@ -149,14 +150,13 @@ def _explain_broadcast(section: DifferingSection, place: str) -> Explanation | N
     """Explain a loss that one script computes from operands of other ranks, so that they are broadcast; else None."""
     if section.first is None or place != LOSS:
         return None
-    broadcasts = [side.describe_broadcast(x) for side, x in zip((section.a, section.b), section.first, strict=True)]
-    if all(broadcasts) or not any(broadcasts):
+    sides = section.a, section.b
+    broadcasts = [find_broadcast(side, x) for side, x in zip(sides, section.first, strict=True)]
+    index = next((index for index, x in enumerate(broadcasts) if x is not None and x.has_other_ranks), None)
+    if index is None or broadcasts[1 - index] is not None:
         return None
-    index = 0 if broadcasts[0] else 1
-    side, operation = (section.a, section.b)[index], section.first[index]
-    if not side.has_other_ranks(operation):
-        return None
-    sentence = f"{place}: {broadcasts[index]} in {'AB'[index]}, by broadcasting, in {describe_lines(side, [operation])}"
+    words = describe_lines(sides[index], [section.first[index]])
+    sentence = f"{place}: {broadcasts[index]} in {'AB'[index]}, by broadcasting, in {words}"
     return Explanation("broadcast_in_loss", sentence, side="ab"[index])
 
 
@@ -165,7 +165,7 @@ def _explain_same_operation(section: DifferingSection, place: str) -> Explanatio
     if section.first is None or not section.has_same_operation:
         return None
     sentence = f"{place}: {EQUAL_TENSORS} {_describe_sides(section, section.first[:1], section.first[1:])}"
-    broadcasts = [side.describe_broadcast(x) for side, x in zip((section.a, section.b), section.first, strict=True)]
+    broadcasts = [find_broadcast(side, x) for side, x in zip((section.a, section.b), section.first, strict=True)]
     if not section.has_equal_sizes and any(broadcasts) and not all(broadcasts):
         name, words = next((name, words) for name, words in zip("AB", broadcasts, strict=True) if words)
         return Explanation("operation", f"{sentence}: {words} in {name}, by broadcasting")

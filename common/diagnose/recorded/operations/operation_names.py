@@ -50,7 +50,6 @@ FUNCTIONS = ACTIVATIONS | {
     *("softmax", "logsoftmax", "sparsemax", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs"),
     *("sin", "cos", "erf", "reciprocal"),
 }
-BROADCASTING = ("mseloss", "l1loss", "smoothl1loss", "huberloss")  # losses of PyTorch that broadcast their operands
 ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
 
 

@@ -6,9 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from common.diagnose.recorded.operations.operation_names import (
-    BROADCASTING,
     COLLECTING,
-    ELEMENTWISE,
     LAYOUTS,
     ORDERING,
     is_selection,
@@ -274,25 +272,16 @@ class SectionSide:
 
     def count_elements(self, tensors: Sequence[int]) -> list[int]:
         """Return the number of elements of each of several tensors."""
-        return [math.prod(self._trace["tensors"][tensor]["shape"]) for tensor in tensors]
+        return [math.prod(shape) for shape in self.list_shapes(tensors)]
+
+    def list_shapes(self, tensors: Sequence[int]) -> list[list[int]]:
+        """Return the shape of each of several tensors."""
+        return [self._trace["tensors"][tensor]["shape"] for tensor in tensors]
 
     def count_averaged(self, operation: Operation) -> int:
         """Return the number of elements that a mean has in its input for each element of its result."""
         received, returned = self.count_elements([operation["inputs"][0], operation["outputs"][0]])
         return received // max(returned, 1)
-
-    def describe_broadcast(self, operation: Operation) -> str:
-        """Return the shapes of inputs that an operation broadcasts to a larger result; empty if there are none."""
-        shapes = [self._trace["tensors"][x]["shape"] for x in operation["inputs"]]
-        results = [self._trace["tensors"][x]["shape"] for x in operation["outputs"]]
-        if len(shapes) != 2 or len(results) != 1 or normalize_name(operation) not in (*ELEMENTWISE, *BROADCASTING):
-            return ""
-        is_larger = math.prod(results[0]) > max(map(math.prod, shapes))
-        return f"{shapes[0]} and {shapes[1]} give {results[0]}" if is_larger else ""
-
-    def has_other_ranks(self, operation: Operation) -> bool:
-        """Check whether the inputs of an operation have different numbers of axes."""
-        return len({len(self._trace["tensors"][x]["shape"]) for x in operation["inputs"]}) > 1
 
     def _is_number(self, tensor: int) -> bool:
         is_single = math.prod(self._trace["tensors"][tensor]["shape"]) == 1

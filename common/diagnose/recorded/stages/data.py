@@ -7,7 +7,7 @@ identifies an example: a random weighted sum of its values.
 import numpy as np
 
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
-from common.diagnose.recorded.carried_states import explain_reset, list_carried_states
+from common.diagnose.recorded.carried_states import explain_reset, list_carried_states, list_states_of_calls
 from common.diagnose.recorded.changed_batches import note_changed_batches
 from common.diagnose.recorded.columns import join_columns
 from common.diagnose.recorded.differing_calls import (
@@ -120,7 +120,8 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
             if len(array) == count and name not in computed and not name.startswith(NOT_DATA)
         }
         for side in pair.sides
-        for computed in [{LABELS, *(state.received for state in list_carried_states(side, step))}]
+        for states in [[*list_carried_states(side, step), *list_states_of_calls(side, step)]]
+        for computed in [{LABELS, *(state.received for state in states)}]
     )
     inputs_a, inputs_b = join_columns(inputs_a, inputs_b), join_columns(inputs_b, inputs_a)
     inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)

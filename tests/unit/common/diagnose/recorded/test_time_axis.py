@@ -106,7 +106,8 @@ def test_labels_and_outputs_are_read_with_the_examples_first_whatever_the_first_
         "batch/0/input": {"lengths": np.array([3, 2]), "tokens": TOKENS},
         "batch/0/label": {"y": TOKENS}, "layer": {"gru/input": np.zeros((*SIZES, 4))},
     }  # fmt: skip
-    rank = SimpleNamespace(open_step=lambda _: SimpleNamespace(select=arrays.__getitem__, names=[]))
+    file = SimpleNamespace(select=arrays.__getitem__, names=[], read_shapes=lambda _: [])
+    rank = SimpleNamespace(open_step=lambda _: file)
     record = SimpleNamespace(steps=[1], ranks=[rank], facts={"model": {"layers": [describe(False)]}})
     side = RecordedSide("a", cast(Any, record))
     np.testing.assert_array_equal(side.batches.read_micro_batch(1, 0, 0, "label")["y"], TOKENS.T)
@@ -122,8 +123,9 @@ def test_empty_arrays_are_no_states() -> None:
             record=SimpleNamespace(steps=[1, 2]),
             batches=SimpleNamespace(
                 list_micro_batches=lambda _: [(0, 0)],
-                read_micro_batch=lambda *key, part=part: part[key[-1]],
+                read_call=lambda *key, part=part: part[key[3]],
                 read_step=lambda _, kind, part=part: part[kind],
+                count_rows=lambda *_: [4],
             ),
         )
         for name, part in zip("ab", parts, strict=True)

@@ -34,6 +34,7 @@ def _make_side(trace: OperationTrace | None) -> Any:
         (False, True, np.ones((8, 8)), True),  # a mask of another shape
         (False, False, OTHERS, False),
         (False, True, 255 * TARGETS, False),  # a known mistake of the preparation
+        (False, True, -TARGETS, True),
         (None, False, OTHERS, False),
     ],
 )

@@ -302,7 +302,8 @@ def test_a_broadcast_that_only_one_script_computes_is_named() -> None:
     explanation = _explain(square(has_axis=False), square(has_axis=True))
     assert explanation is not None
     assert explanation.confirmed
-    assert explanation.sentence.endswith("[8, 1] and [8] give [8, 8] in B, by broadcasting")
+    assert explanation.cause == "broadcast_in_loss"
+    assert "[8, 1] and [8] give [8, 8] in B, by broadcasting, in sub" in explanation.sentence
 
 
 def test_operations_that_change_the_order_are_named() -> None:
