@@ -164,6 +164,7 @@ class StepEvents(TypedDict, total=False):
     clipped_rows: list[str]  # variables of which Keras clipped repeated rows of a sparse gradient before it added them
     clipped_parts: float  # norm to which the script clipped the gradients after each of several micro-batches
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
+    passes_of_others: int  # number of micro-batches whose gradients were for another optimizer, and were not cleared
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
     evaluation_mode: bool  # whether the model of PyTorch was in evaluation mode
     terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends

@@ -152,6 +152,7 @@ class Step:
         closure_calls: How often the optimizer called its closure.
         is_skipped: Whether a gradient scaler left the update out.
         dropped_micro_batches: The number of micro-batches whose gradients the script set to zero.
+        passes_of_others: The number of micro-batches for the update of another optimizer whose gradients remain.
         changed_weights: The names of the parameters that the script changed between the previous update and this one.
     """
 
@@ -168,6 +169,7 @@ class Step:
     closure_calls: int = 0
     is_skipped: bool = False
     dropped_micro_batches: int = 0
+    passes_of_others: int = 0
     changed_weights: list[str] = field(default_factory=list)
 
     def describe(self) -> StepFacts:
@@ -192,6 +194,8 @@ class Step:
         # An optimizer that calls its closure again clears the gradients on purpose
         if self.dropped_micro_batches and self.closure_calls < 2:
             facts["dropped_micro_batches"] = self.dropped_micro_batches
+        if self.passes_of_others:
+            facts["passes_of_others"] = self.passes_of_others
         if not all(call.is_training for batch in self.micro_batches for call in batch.calls):
             facts["evaluation_mode"] = True
         if self.changed_weights:

@@ -230,6 +230,7 @@ class StepObserver:
     def take_gradients(self) -> None:
         """Copy the gradients that the optimizer receives."""
         step, optimizer = self.step, self._optimizer
+        step.passes_of_others = self._used_elsewhere
         self._used_elsewhere, self._calls.records_layers = 0, self.layers is None
         remaining_scale = getattr(optimizer, "grad_scale", None)  # a fused optimizer divides the gradients by it
         has_infinity = getattr(optimizer, "found_inf", None)

@@ -27,6 +27,10 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
     if explanation := _explain_time_axis(pair, step):
         return explanation
     difference = f" has {counts[0]} examples in A and {counts[1]} in B"
+    for side, other in (pair.sides, pair.sides[::-1]):
+        if side.get_facts(step).get("passes_of_others") and not other.get_facts(step).get("passes_of_others"):
+            sentence = f": {side.name.upper()} adds the gradients of a backward pass for another optimizer: zero_grad "
+            return Explanation("zero_grad_missing", f"{sentence}is missing", side=side.name)
     if calls := describe_call_counts(pair.sides, step):
         return Explanation("number_of_calls", f"{difference}: {calls}", confirmed=False)
     earlier = [number for number in pair.steps if number < step]

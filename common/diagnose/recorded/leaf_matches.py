@@ -66,6 +66,7 @@ class LeafMatcher:
                 if leaf not in matches and same:
                     matches[leaf] = same[0]
         named = {*matches.values()}
+        matches |= self._match_positions(leaves, arrays) if not matches else {}
         of_batch = {name: array for name, array in arrays.items() if name not in self._computed}
         received = {name: array for name, array in of_batch.items() if not name.startswith((OTHER, ALL_CALLS))}
         whole = {name: array for name, array in arrays.items() if not name.startswith(ALL_CALLS)}
@@ -98,6 +99,22 @@ class LeafMatcher:
             if leaf not in matches:
                 self._report_unmatched(leaf, array, received, [arrays[name] for name in matches.values()], named)
         return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
+
+    def _match_positions(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
+        """Return the recorded array in the place of each leaf, if arrays that the model does not receive show it.
+
+        One further leaf then gets the array that the model receives, whatever other leaves have the same shape: the
+        noise of a generator is one of two in its batch, for example.
+        """
+        others = {_get_key(name): name for name in arrays if name.startswith(OTHER)}
+        places = {_get_key(leaf): leaf for leaf in leaves}
+        rest = [name for name, x in arrays.items() if name not in others.values() and not self._arrays.is_made(x)]
+        remaining = [leaf for key, leaf in places.items() if key not in others]
+        if len(rest) != 1 or len(remaining) != 1 or len(places) != len(leaves) or not others.keys() <= places.keys():
+            return {}
+        matches = {places[key]: name for key, name in others.items()} | {remaining[0]: rest[0]}
+        fit = all(has_equal_shape(arrays[name], leaves[leaf]) for leaf, name in matches.items())
+        return matches if fit else {}
 
     def _leave_out_numbering(self, leaves: Arrays, arrays: Arrays) -> tuple[Arrays, Arrays]:
         """Return the leaves and the recorded arrays without those that only number the examples for one script."""
