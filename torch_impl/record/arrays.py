@@ -56,9 +56,17 @@ def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Te
 
 
 def replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str = "") -> Any:  # noqa: ANN401
-    """Return nested containers with some tensors replaced. tensors: the replacements by name, as in name_tensors."""
+    """Return nested containers with some tensors replaced, and lists of integers by lists.
+
+    Args:
+        nested: The containers.
+        tensors: The replacements by name, as in name_tensors and name_lengths.
+        name: The name of the containers in others.
+    """
     if isinstance(nested, torch.Tensor):
         return tensors.get(name or "0", nested)
+    if isinstance(nested, list) and name in tensors:
+        return tensors[name].tolist()
 
     def replace(key: object, value: object) -> Any:  # noqa: ANN401
         return replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))
@@ -87,6 +95,23 @@ def _list_attributes(nested: object) -> dict[str, torch.Tensor]:
     return {name: value for name, value in vars(nested).items() if isinstance(value, torch.Tensor)}
 
 
+def name_lengths(nested: object) -> dict[str, torch.Tensor]:
+    """Return the lists with an integer for each example, such as lengths, as tensors by the names of name_tensors."""
+    counts = {len(tensor) for _, tensor in name_tensors(nested) if tensor.ndim}
+    items = (
+        nested.items()
+        if isinstance(nested, Mapping)
+        else enumerate(nested)
+        if isinstance(nested, (list, tuple))
+        else ()
+    )
+    return {str(key): torch.tensor(value) for key, value in items if _are_integers(value) and len(value) in counts}
+
+
+def _are_integers(value: Any) -> bool:  # noqa: ANN401  an item of a batch
+    return isinstance(value, list) and len(value) > 1 and all(type(number) is int for number in value)
+
+
 def first_tensor(nested: object) -> torch.Tensor | None:
     """Return the first floating-point tensor in nested containers; if there is none, the first tensor of any type."""
     tensors = [tensor for _, tensor in name_tensors(nested)]
@@ -94,8 +119,9 @@ def first_tensor(nested: object) -> torch.Tensor | None:
 
 
 def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a call by keyword or position."""
-    return {**{str(position): value for position, value in enumerate(args)}, **kwargs}
+    """Return the arguments of a call by keyword or position, and lists with an integer for each example as tensors."""
+    arguments = {**{str(position): value for position, value in enumerate(args)}, **kwargs}
+    return {**arguments, **name_lengths(arguments)}
 
 
 def list_references(nested: object) -> list[weakref.ref[torch.Tensor]]:

@@ -19,7 +19,7 @@ from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError
 from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts
-from torch_impl.record.arrays import first_tensor, name_tensors, replace_tensors, view_tensor
+from torch_impl.record.arrays import first_tensor, name_lengths, name_tensors, replace_tensors, view_tensor
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import find_rank
 from torch_impl.record.model_calls import CallObserver
@@ -195,7 +195,7 @@ class Follower:
         After the last recorded step, return the script's own batch.
         """
         self.before_batch()
-        tensors = dict(name_tensors(batch))
+        tensors = {**dict(name_tensors(batch)), **name_lengths(batch)}
         leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
         arrays = self._batches.fill(leaves, *find_rank())
         if arrays is None:

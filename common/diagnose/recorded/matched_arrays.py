@@ -157,10 +157,11 @@ def has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
 
 
 def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether each recorded row can become one number, if the script has numbers: one-hot, or one element."""
-    return (
-        not (array.ndim == 2 and template.ndim == 1) or array.shape[1] == 1 or np.allclose(array.sum(1), 1, atol=1e-3)
-    )
+    """Check whether rows of one side and numbers of the other may be the same classes: one-hot, or one element."""
+    if {array.ndim, template.ndim} != {1, 2}:
+        return True
+    rows = array if array.ndim == 2 else template
+    return rows.shape[1] == 1 or np.allclose(rows.sum(1), 1, atol=1e-3)
 
 
 def _are_tokens(array: np.ndarray, template: np.ndarray) -> bool:

@@ -1,5 +1,8 @@
 """The labels of a micro-batch that enter its loss."""
 
+from collections.abc import Sequence
+
+from common.diagnose.recorded.losses.label_forms import list_labels
 from common.diagnose.recorded.recorded_batches import LABELS
 from common.diagnose.recorded.recorded_side import RecordedSide
 
@@ -26,3 +29,17 @@ def count_labels(side: RecordedSide, step: int) -> list[float]:
         integers = [label for label in labels if label.dtype.kind in "iu" and label.ndim]
         counts.append(float(((integers[0] >= 0) & (integers[0] != ignored)).sum()) if integers else float(examples))
     return counts
+
+
+def have_other_tokens(sides: Sequence[RecordedSide], step: int) -> bool:
+    """Check whether only one script's labels include those of padding: the other script packs its sequences."""
+    counts = [
+        sum(
+            labels.size
+            for micro_batch in side.batches.list_micro_batches(step)
+            for labels in list_labels(side, step, micro_batch)
+            if labels.dtype.kind in "iu"
+        )
+        for side in sides
+    ]
+    return all(counts) and counts[0] != counts[1]

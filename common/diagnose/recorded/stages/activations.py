@@ -209,7 +209,13 @@ class _LayerComparison:
         outputs_a, outputs_b = (self._read_outputs(side, step) for side in self.pair.sides)
         arrays, *_ = pair_arrays(*join_outputs(outputs_a, outputs_b))
         for array in arrays:
-            if array.a.shape[1:] != array.b.shape[1:]:
+            counts = [len(array.a), len(array.b)]
+            if counts[0] != counts[1] and not all(count == len(self.pair.orders[step]) for count in counts):
+                shapes = f"{list(array.a.shape)} in A and {list(array.b.shape)} in B"
+                self.stage.note = (
+                    self.stage.note or f"output {array.name} has a row for each token in one script: {shapes}"
+                )
+            elif array.a.shape[1:] != array.b.shape[1:]:
                 self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)
                 sentence = f"outputs are {list(array.a.shape)} in A and {list(array.b.shape)} in B"
                 self.stage.add_cause("shape_of_outputs", "b", "outputs", sentence)

@@ -14,7 +14,7 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.differing_calls import describe_exchanged_calls
 from common.diagnose.recorded.example_order import pair_arrays
-from common.diagnose.recorded.losses.label_counts import count_labels, find_ignored_class
+from common.diagnose.recorded.losses.label_counts import count_labels, find_ignored_class, have_other_tokens
 from common.diagnose.recorded.losses.label_forms import (
     list_class_layouts,
     list_label_forms,
@@ -85,7 +85,7 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
     terms = explain_terms(pair, pair.equal_steps[0]) if begins_here else []
     if all(explanation.confirmed for explanation in terms):
         _add_terms(stage, terms)
-    if not stage.causes:
+    if not stage.causes and (begins_here or not have_other_tokens(pair.sides, pair.equal_steps[0])):
         explain_formulas(stage, pair, pair.equal_steps[0])
     operations = explain_operations(pair, "loss", LOSS, LOSS) if begins_here and not stage.causes else None
     if operations is not None and operations.confirmed:

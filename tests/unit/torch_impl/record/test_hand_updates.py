@@ -59,7 +59,7 @@ def clear_after_update(model: nn.Module) -> torch.Tensor:
         loss = compute_gradients(model)
     for parameter in model.parameters():
         if parameter.grad is not None:
-            parameter -= RATE * parameter.grad
+            parameter.sub_(RATE * parameter.grad)
             parameter.grad.zero_()
     return loss
 

@@ -33,7 +33,7 @@ def test_matrices_are_split_before_the_labels() -> None:
 
 
 def test_other_numbers_of_columns_stay() -> None:
-    arrays = {**NUMBERS, **CODES}
-    others = {"numbers": MATRICES["numbers"][:, :2]}
+    arrays: dict[str, np.ndarray] = {**NUMBERS, **CODES}
+    others: dict[str, np.ndarray] = {"numbers": MATRICES["numbers"][:, :2]}
     assert join_columns(arrays, others) == arrays
     assert split_columns(others, arrays) == others

@@ -83,7 +83,7 @@ def test_all_processes_together_take_every_example_once(
 @pytest.mark.parametrize(
     ("recorded", "template"),
     [
-        (LABELS, np.zeros((4, 3), np.float32)),
+        (LABELS, np.eye(3, dtype=np.float32)[LABELS[:4]]),
         (np.eye(3, dtype=np.float32)[LABELS], np.zeros(4, np.int64)),
         (LABELS[:, None], np.zeros(4, np.int64)),
         (LABELS, np.zeros((4, 1), np.int32)),
@@ -161,7 +161,8 @@ def test_labels_of_the_same_shape_come_before_those_in_another_form(tmp_path: Pa
         (np.full((EXAMPLES, 3), 0.3), {"0": IMAGES, "1": LABELS}, "has nothing for 1 int64"),
         (np.full((EXAMPLES, 3), 1 / 3), {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
         (LABELS, {"0": IMAGES, "1": IMAGES, "2": LABELS}, "has nothing for 1 float32"),  # a second view
-        (LABELS, {"0": IMAGES, "1": np.zeros((12, 2), np.float32)}, "do not fit 1 float32"),
+        (LABELS, {"0": IMAGES, "1": np.eye(2, dtype=np.float32)[LABELS % 2]}, "do not fit 1 float32"),
+        (LABELS, {"0": IMAGES, "1": np.arange(132).reshape(12, 11)}, "has nothing for 1 int64"),  # token ids
         (np.ones((EXAMPLES, 1)), {"0": IMAGES, "1": np.zeros((12, 6), np.float32)}, "has nothing for 1 float32"),
     ],
 )
@@ -417,7 +418,12 @@ def test_indices_of_tables_keep_the_examples_second(tmp_path: Path) -> None:
     indices, numbers = np.arange(EXAMPLES * 2).reshape(EXAMPLES, 2) % 7, IMAGES.reshape(EXAMPLES, -1)
     batches = write_record(tmp_path, {"dense": numbers, "sparse": indices}, {"y_true": LABELS})
     offsets = np.tile(np.arange(EXAMPLES), (2, 1))
-    own = {"0": np.zeros_like(numbers), "1": offsets, "2": np.zeros((2, EXAMPLES), np.int64), "3": LABELS}
+    own: dict[str, np.ndarray] = {
+        "0": np.zeros_like(numbers),
+        "1": offsets,
+        "2": np.zeros((2, EXAMPLES), np.int64),
+        "3": LABELS,
+    }
     batch = batches.fill(own, 0, 1)
     assert batch is not None
     assert np.array_equal(batch["2"], indices.T)
