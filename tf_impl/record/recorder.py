@@ -116,6 +116,7 @@ class Recorder:
         if self.is_recording:
             if not self.writer.facts["steps"]:
                 self.writer.note(notes.NO_STEP)
+                warnings.warn(notes.NO_STEP, RuntimeWarning, stacklevel=2)
             self._finish(complete=False)
 
     def follow(self, function: Callable[[], object], iterators: Collection[object] = ()) -> None:

@@ -122,6 +122,7 @@ class Recorder:
         if self._is_recording:
             if not self._writer.facts["steps"]:
                 self._writer.note(notes.NO_STEP)
+                warnings.warn(notes.NO_STEP, RuntimeWarning, stacklevel=2)
             self._finish(complete=False)
 
     def _install(self, model: torch.nn.Module, world_size: int) -> None:

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from common.diagnose.recorded.carried_states import list_states_of_calls
 from common.diagnose.recorded.example_rows import join_examples
 from common.diagnose.recorded.matched_arrays import are_copies, is_constant
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, POSITIVE_WEIGHTS
@@ -21,7 +22,7 @@ class FollowedArrays:
 
     def __init__(self, side: RecordedSide) -> None:
         """Prepare to read. side: the record."""
-        self._directory, self._batches = side.record.directory, side.batches
+        self._side, self._directory, self._batches = side, side.record.directory, side.batches
         note = next(iter(side.record.notes), "record another loop of the script")
         self._reason = escape_control_characters(one_line(note))
         self._constant: set[int] = set()  # identities of the labels that are constant in each micro-batch
@@ -37,7 +38,9 @@ class FollowedArrays:
         Their names are "input NAME", "input (call 2) NAME" for later calls of the model, "input (all calls) NAME"
         [n, calls, ...], "label NAME" and "other NAME".
         """
-        inputs, *later = self._read_calls(step)
+        states = {state.received for state in list_states_of_calls(self._side, step)}
+        calls = self._read_calls(step)
+        inputs, *later = [{name: x for name, x in call.items() if name not in states} for call in calls]
         arrays = {f"input {name}": array for name, array in inputs.items()}
         for number, call in enumerate(later, start=2):
             arrays |= {f"{LATER_CALL}{number}) {name}": array for name, array in call.items()}

@@ -30,6 +30,7 @@ def test_a_factor_inside_an_activation_is_found(name: str, factor: float) -> Non
 def test_other_functions_are_not_found() -> None:
     assert find_activation(X, X**3) is None
     assert find_scaled_activation(X, X**3) is None
+    assert find_scaled_activation(1e12 * X, 1e30 * X**3) is None  # whose squares are no numbers of float32
     assert find_scaled_activation(X, 2 * X) is None
     assert find_activation(X, X[:, 0]) is None
 

@@ -13,6 +13,7 @@ from common.diagnose.recorded.operations.explanation import (
     add_lines,
     explain_operations,
 )
+from common.diagnose.recorded.operations.operation_words import locate
 from common.diagnose.recorded.operations.stopped_gradients import explain_stopped_gradients
 from common.recording.index_notation import write_index
 from common.recording.operation_format import OperationTrace
@@ -363,3 +364,28 @@ def test_only_weights_that_are_not_recorded_are_left_out(other: dict[str, Any]) 
     explanation = _explain(_score(weights[0]), _score(**{"weight": weights[1], **other}))
     assert explanation is not None
     assert explanation.cause == "operation"
+
+
+def test_operations_of_a_functional_model_have_their_layer_as_place() -> None:
+    """Their line is that of fit."""
+    script = Script(x=LOGITS)
+    trace = script.finish(script.call("mul", np.multiply, script.inputs["x"], to_tensor(2.0)))
+    trace["operations"][0].update(layer="rescaling", code="model.fit(x, y)")
+    assert locate(trace["operations"][0]) == "mul in layer rescaling"
+    trace["operations"][0].update(layer="model")
+    assert locate(trace["operations"][0]) == "mul"
+    trace["operations"][0].update(code="x * 2")
+    assert locate(trace["operations"][0]).startswith(FILE)
+
+
+def test_operations_that_order_numbers_are_added_to_another_explanation() -> None:
+    """B exchanges the axes before it flattens."""
+
+    def flatten(axes: tuple[int, int]) -> OperationTrace:
+        script = Script(x=LOGITS)
+        moved = script.call("permute", lambda x: np.transpose(x, axes), script.inputs["x"])
+        return script.finish(script.call("max", np.max, script.name("layer/head/input", moved)))
+
+    pair = make_pair(flatten((0, 1)), flatten((1, 0)))
+    explanation = add_lines(Explanation("flatten_order", "other order"), pair, "layer/head/input", "layer/head/input")
+    assert explanation.sentence.startswith("other order (A computes permute in ")
