@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.diagnose.recorded.walk import diagnose_records
 from common.errors import UserError
-from tf_impl.record import Recorder
+from tf_impl.record import FitRecorder, Recorder
 
 EXAMPLES = 2000  # so that a sample can stand for what the layer receives and returns
 COPIED_BYTES = 100_000  # enough for one forward pass, and not for two
@@ -95,3 +96,17 @@ def test_a_model_that_no_step_calls_is_refused(tmp_path: Path) -> None:
                 loss += tf.reduce_sum(model.layers[0].kernel)
             weights = model.trainable_variables[:1]
             optimizer.apply_gradients(list(zip(tape.gradient(loss, weights), weights, strict=True)))
+
+
+def test_fit_follows_batches_of_other_lengths(tmp_path: Path) -> None:
+    """Its own arrays have one length, which its compiled step expects."""
+    generator = np.random.default_rng(0)
+    for name, length, follow in (("old", 5, None), ("new", 7, str(tmp_path / "old"))):
+        keras.utils.set_random_seed(length)
+        layers = [keras.layers.Embedding(9, 4), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+        ids, targets = generator.integers(0, 9, (32, length)), generator.normal(size=(32, 1)).astype(np.float32)
+        model.fit(ids, targets, batch_size=8, verbose=0, callbacks=[FitRecorder(str(tmp_path / name), follow=follow)])
+    assert len(json.loads((tmp_path / "new" / "record.json").read_text())["steps"]) == 3
+    assert diagnose_records(tmp_path / "old", tmp_path / "new").is_equal
