@@ -65,13 +65,13 @@ REMEDY_GROUPS = {
         "the end (PyTorch's arguments)"
     ),
     ("layer_order", "gate"): "compare the order of the layers in the block, and what multiplies their outputs",
-    ("joined_order", "reshape_order"): (
+    ("joined_order", "reshape_order", "flatten_order"): (
         "join and reshape arrays in the same order on both sides: channels are the second axis in PyTorch and the "
         "last in Keras"
     ),
-    ("residual", "addition", "constant_term", "reversed_axis", "scale", "flatten_order"): (
-        "compute the same sum, in the same order of tokens, on both sides: residual connections, embeddings of "
-        "positions, `flip` and `go_backwards`"
+    ("residual", "addition", "constant_term", "reversed_axis", "scale"): (
+        "compute the same sum, in the same order and with the same factors, on both sides: residual connections, "
+        "embeddings of positions, `flip`, `go_backwards` and the scale of inputs"
     ),
     ("shifted_indices", "other_indices"): "compute the same positions or token ids on both sides",
     ("not_finite",):
@@ -132,7 +132,9 @@ REMEDY_GROUPS = {
         "sum begins with 0.1 in Keras and 0 in PyTorch; Keras's Nadam is PyTorch's with `momentum_decay=1`"
     ),
     ("missing_in_optimizer",): "create the optimizer after the last layer, and pass it all parameters",
-    ("evaluation_mode", "dropout_rate"): "call `model.train()` before each epoch, and set the same dropout rates",
+    ("evaluation_mode", "dropout_rate"):
+        "put the same layers into training mode: `model.train()`, `training=True`, and `eval()` for layers that the "
+        "other script freezes; set the same dropout rates",
     ("step_skipped", "not_unscaled", "clipped_before_unscaling"):
         "call `scaler.unscale_` before clipping, and compare the scale at the start",
     ("attention_mask_missing", "special_tokens", "padding_length", "truncation_length", "labels_shifted"):
