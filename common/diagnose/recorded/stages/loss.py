@@ -241,11 +241,9 @@ def find_side_formulas(
     for micro_batch in side.batches.list_micro_batches(step):
         facts = side.record.get_step_facts(step)[micro_batch[0]]
         loss, count = facts["losses"][micro_batch[1]], facts["micro_batches"]
-        outputs = [
-            x
-            for x in side.batches.read_micro_batch(step, *micro_batch, "output").values()
-            if x.dtype.kind == "f" and x.ndim > 1
-        ]
+        returned = side.batches.read_micro_batch(step, *micro_batch, "output").values()
+        floats = [x for x in returned if x.dtype.kind == "f" and x.ndim]
+        outputs = [x for x in floats if x.ndim > 1] or [x[:, None] for x in floats]
         labels = list_labels(side, step, micro_batch)
         if not labels and lacking_labels is not None and micro_batch in lacking_labels:
             labels = [lacking_labels[micro_batch]]
