@@ -42,17 +42,19 @@ def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Te
     if isinstance(nested, torch.Tensor):
         yield name or "0", nested
         return
-    items: Iterator[tuple[object, object]] = iter(())
-    if isinstance(nested, Mapping):
-        items = iter(list(nested.items()))
-    elif isinstance(nested, (list, tuple)):
-        items = iter(enumerate(nested))
-    elif dataclasses.is_dataclass(nested) and not isinstance(nested, type):
-        items = iter(vars(nested).items())
-    else:
-        items = iter(_list_attributes(nested).items())
-    for key, value in items:
+    for key, value in _list_items(nested):
         yield from name_tensors(value, f"{name}.{key}" if name else str(key))
+
+
+def _list_items(nested: object) -> list[tuple[object, object]]:
+    """Return the items of a container with their keys, positions or attributes; none of another object."""
+    if isinstance(nested, Mapping):
+        return list(nested.items())
+    if isinstance(nested, (list, tuple)):
+        return list(enumerate(nested))
+    if dataclasses.is_dataclass(nested) and not isinstance(nested, type):
+        return list(vars(nested).items())
+    return list(_list_attributes(nested).items())
 
 
 def replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str = "") -> Any:  # noqa: ANN401
@@ -88,28 +90,23 @@ def replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str 
     return nested
 
 
-def _list_attributes(nested: object) -> dict[str, torch.Tensor]:
-    """Return the attributes of an object that are tensors, such as those of torchtext's batches; none of a module."""
+def _list_attributes(nested: object) -> dict[str, Any]:
+    """Return the tensors and lengths among the attributes of an object with tensors, such as a batch of torchtext."""
     if isinstance(nested, (type, torch.nn.Module)) or not hasattr(nested, "__dict__"):
         return {}
-    return {name: value for name, value in vars(nested).items() if isinstance(value, torch.Tensor)}
+    attributes = {name: x for name, x in vars(nested).items() if isinstance(x, torch.Tensor) or _are_integers(x)}
+    return attributes if any(isinstance(x, torch.Tensor) for x in attributes.values()) else {}
+
+
+def _are_integers(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 1 and all(type(number) is int for number in value)
 
 
 def name_lengths(nested: object) -> dict[str, torch.Tensor]:
     """Return the lists with an integer for each example, such as lengths, as tensors by the names of name_tensors."""
-    counts = {len(tensor) for _, tensor in name_tensors(nested) if tensor.ndim}
-    items = (
-        nested.items()
-        if isinstance(nested, Mapping)
-        else enumerate(nested)
-        if isinstance(nested, (list, tuple))
-        else ()
-    )
-    return {str(key): torch.tensor(value) for key, value in items if _are_integers(value) and len(value) in counts}
-
-
-def _are_integers(value: Any) -> bool:  # noqa: ANN401  an item of a batch
-    return isinstance(value, list) and len(value) > 1 and all(type(number) is int for number in value)
+    items = [(key, value) for key, value in _list_items(nested) if _are_integers(value)]
+    counts = {len(tensor) for _, tensor in name_tensors(nested) if tensor.ndim} if items else set()
+    return {str(key): torch.tensor(value) for key, value in items if len(value) in counts}  # type: ignore[arg-type]
 
 
 def first_tensor(nested: object) -> torch.Tensor | None:

@@ -24,7 +24,7 @@ def check_arguments(model: object, optimizer: object, steps: object) -> torch.op
         raise ValueError(f"model: must be a torch.nn.Module, not {type(model).__name__}; pass the model that you train")
     inner = unwrap_optimizer(optimizer)
     if optimizer is None and not is_sharded(model):
-        inner = _describe_hand_updates(model)
+        inner = _make_hand_updates(model)
     if inner is None:
         raise ValueError(
             f"optimizer: must be a torch.optim.Optimizer, not {type(optimizer).__name__}; pass the model's optimizer"
@@ -41,7 +41,7 @@ def check_arguments(model: object, optimizer: object, steps: object) -> torch.op
     return inner
 
 
-def _describe_hand_updates(model: torch.nn.Module) -> HandUpdates | None:
+def _make_hand_updates(model: torch.nn.Module) -> HandUpdates | None:
     parameters = {name: x for name, x in name_variables(unwrap_model(model)).items() if x.requires_grad}
     return HandUpdates(parameters) if parameters else None
 
