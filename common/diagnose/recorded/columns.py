@@ -20,11 +20,10 @@ def join_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
     joined = dict(arrays)
     for is_float in (True, False):
         columns, matrices = _list_columns(arrays, is_float), _list_matrices(others, is_float)
-        names = [name for name in columns if name not in others]
         count = len(columns) - len(_list_columns(others, is_float))
         if len(matrices) != 1 or _list_matrices(arrays, is_float) or others[matrices[0]].shape[1] != count:
             continue
-        names = names[:count]
+        names = [name for name in columns if name not in others][:count]
         matrix = np.concatenate([arrays[name].reshape(-1, 1) for name in names], axis=1)
         title = f"{names[0]} to {names[-1]}"
         joined = {

@@ -3,6 +3,7 @@
 Readers of records swap them to [n, tables]. A following script receives them in the order of its own batches.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -21,12 +22,10 @@ def infer_count(inputs: Iterable[Shape], others: Iterable[Shape] = ()) -> int | 
     """
     shapes = [shape for shape in inputs if shape]
     candidates = dict.fromkeys([*(shape[0] for shape in shapes), *(shape[1] for shape in shapes if len(shape) == 2)])
-    all_shapes = [*shapes, *others]
-
-    def count_arrays(length: int) -> tuple[int, int]:
-        return tuple(sum(shape[axis : axis + 1] == (length,) for shape in map(tuple, all_shapes)) for axis in (0, 1))  # type: ignore[return-value]
-
-    return max(candidates, key=count_arrays, default=None)
+    all_shapes = [shape for shape in [*shapes, *others] if shape]
+    first = Counter(shape[0] for shape in all_shapes)
+    second = Counter(shape[1] for shape in all_shapes if len(shape) > 1)
+    return max(candidates, key=lambda length: (first[length], second[length]), default=None)
 
 
 def has_examples_second(array: np.ndarray, count: int) -> bool:

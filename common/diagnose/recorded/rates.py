@@ -122,11 +122,10 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
         return None  # the other side has the mistake
     twice = other_rates[::2]
     is_ahead = not np.isclose(rates[1], other_rates[1], rtol=CLOSE)
-    if is_constant or not varies:
-        pass
-    elif len(twice) > 1 and is_ahead and np.allclose(rates[: len(twice)], twice, rtol=CLOSE):
+    changes = varies and not is_constant
+    if changes and len(twice) > 1 and is_ahead and np.allclose(rates[: len(twice)], twice, rtol=CLOSE):
         return "scheduler_stepped_twice", "the scheduler steps twice for each update"
-    elif np.allclose(rates[:-1], other_rates[1:], rtol=CLOSE):
+    if changes and np.allclose(rates[:-1], other_rates[1:], rtol=CLOSE):
         words = "the schedule is a step early (its scheduler steps before the optimizer, or the other counts from 0)"
         return "schedule_early", words
     if varies and is_constant:
