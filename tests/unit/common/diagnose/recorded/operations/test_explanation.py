@@ -370,12 +370,12 @@ def test_operations_of_a_functional_model_have_their_layer_as_place() -> None:
     """Their line is that of fit."""
     script = Script(x=LOGITS)
     trace = script.finish(script.call("mul", np.multiply, script.inputs["x"], to_tensor(2.0)))
-    trace["operations"][0].update(layer="rescaling", code="model.fit(x, y)")
-    assert locate(trace["operations"][0]) == "mul in layer rescaling"
-    trace["operations"][0].update(layer="model")
-    assert locate(trace["operations"][0]) == "mul"
-    trace["operations"][0].update(code="x * 2")
-    assert locate(trace["operations"][0]).startswith(FILE)
+    operation = trace["operations"][0]
+    assert locate(operation).startswith(FILE)
+    operation["layer"], operation["code"] = "rescaling", "model.fit(x, y)"
+    assert locate(operation) == "mul in layer rescaling"
+    operation["layer"] = "model"
+    assert locate(operation) == "mul"
 
 
 def test_operations_that_order_numbers_are_added_to_another_explanation() -> None:
