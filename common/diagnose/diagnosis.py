@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict, cast
 
-from common.diagnose.findings import DIFFERS, EQUAL, NOT_COMPARED, PARTIAL_CAUSES, Cause, Stage
+from common.diagnose.findings import DIFFERS, EQUAL, FRAMEWORK_CAUSES, NOT_COMPARED, PARTIAL_CAUSES, Cause, Stage
 from common.diagnose.finished_runs import FinishedRuns
 
 
@@ -63,9 +63,16 @@ class Diagnosis:
 
     @property
     def causes(self) -> list[Cause]:
-        """The causes of all stages, in order; confirmed ones come first, unless they explain their own tensors only."""
+        """The causes of all stages, in order. Confirmed ones come first, unless they explain their own tensors only.
+
+        Causes that follow from the frameworks come last: what a user can correct in a script is the other causes.
+        """
         causes = [cause for stage in self.stages for cause in stage.causes]
-        return sorted(causes, key=lambda cause: not cause.confirmed or cause.cause in PARTIAL_CAUSES)
+
+        def rate(cause: Cause) -> tuple[bool, bool]:
+            return cause.cause in FRAMEWORK_CAUSES, not cause.confirmed or cause.cause in PARTIAL_CAUSES
+
+        return sorted(causes, key=rate)
 
     @property
     def cause_rows(self) -> list[CauseRow]:

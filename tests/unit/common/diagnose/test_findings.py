@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.rounding import SMALLEST_TOLERANCE
 
@@ -45,3 +46,21 @@ def test_a_stage_that_holds_rounding_errors_only_is_not_compared(count: int, end
     assert stage.verdict == "not compared" and stage.rounding_note.endswith(f": {end}")
     stage.add_mismatch("missing")
     assert stage.verdict == "differs"
+
+
+def test_what_a_script_can_correct_comes_before_what_the_frameworks_do() -> None:
+    hyperparameters, activations, state = (Stage(name) for name in ("hyperparameters", "activations", "state"))
+    for stage, name, is_confirmed in (
+        (hyperparameters, "epsilon_place", True),
+        (activations, "operation", False),
+        (activations, "activation", True),
+        (state, "biased_variance", True),
+    ):
+        stage.add_cause(name, "b", "x", name, confirmed=is_confirmed)
+    diagnosis = Diagnosis({"a": "A", "b": "B"}, [hyperparameters, activations, state])
+    assert [cause.cause for cause in diagnosis.causes] == [
+        "activation",
+        "operation",
+        "biased_variance",
+        "epsilon_place",
+    ]
