@@ -201,7 +201,9 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
 def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
     """Find the formula that reproduces each side's loss from its outputs and labels; add a cause if they differ."""
     formulas = [
-        find_side_formulas(side, step, pair.precision, _list_lacking_labels(pair, side, other, step))
+        find_side_formulas(
+            side, step, pair.precision, _list_lacking_labels(pair, side, other, step), compute_penalty(other, step)
+        )
         for side, other in (pair.sides, pair.sides[::-1])
     ]
     if not formulas[0] or not formulas[1]:
@@ -222,8 +224,9 @@ def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
 
 
 def find_side_formulas(
-    side: RecordedSide, step: int, precision: str, lacking_labels: Mapping[tuple[int, int], np.ndarray] | None = None
-) -> list[str]:
+    side: RecordedSide, step: int, precision: str, lacking_labels: Mapping[tuple[int, int], np.ndarray] | None = None,
+    other_penalty: float = 0.0,
+) -> list[str]:  # fmt: skip
     """Return the names of the formulas that reproduce the losses of all micro-batches; none if arrays are missing.
 
     A script may divide the loss by the number of micro-batches, or add the losses of several calls of the model.
@@ -233,11 +236,12 @@ def find_side_formulas(
         step: The step.
         precision: Precision of the outputs.
         lacking_labels: Labels to use if the side's own are not recorded, by process and number of the micro-batch.
+        other_penalty: The penalty of the other side's regularizers, which this script may add itself.
     """
     if script_formulas := find_script_formulas(side, step, precision):
         return script_formulas
     names: list[str] | None = None
-    penalty = compute_penalty(side, step)
+    penalty = compute_penalty(side, step) or other_penalty
     for micro_batch in side.batches.list_micro_batches(step):
         facts = side.record.get_step_facts(step)[micro_batch[0]]
         loss, count = facts["losses"][micro_batch[1]], facts["micro_batches"]
