@@ -133,6 +133,12 @@ class RecordWriter:
         if sentence not in self.facts["not_recorded"]:
             self.facts["not_recorded"].append(sentence)
 
+    def warn_of_no_step(self, sentence: str) -> None:
+        """Note a sentence, and warn with it, if the record has no step. Call it when the script ends."""
+        if not self.facts["steps"]:
+            self.note(sentence)
+            warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+
     def _guard(self, write: Callable[[], None]) -> None:
         if not self.is_open:
             return

@@ -114,9 +114,7 @@ class Recorder:
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""
         if self.is_recording:
-            if not self.writer.facts["steps"]:
-                self.writer.note(notes.NO_STEP)
-                warnings.warn(notes.NO_STEP, RuntimeWarning, stacklevel=2)
+            self.writer.warn_of_no_step(notes.NO_STEP)
             self._finish(complete=False)
 
     def follow(self, function: Callable[[], object], iterators: Collection[object] = ()) -> None:

@@ -120,9 +120,7 @@ class Recorder:
         if self._is_recording:
             self._guard(self._see_hand_update)()
         if self._is_recording:
-            if not self._writer.facts["steps"]:
-                self._writer.note(notes.NO_STEP)
-                warnings.warn(notes.NO_STEP, RuntimeWarning, stacklevel=2)
+            self._writer.warn_of_no_step(notes.NO_STEP)
             self._finish(complete=False)
 
     def _install(self, model: torch.nn.Module, world_size: int) -> None:

@@ -49,5 +49,5 @@ def test_the_gradients_before_clipping_are_those_that_the_script_clips(tmp_path:
 def test_a_clipping_of_parts_is_no_clipping_of_the_sum(tmp_path: Path) -> None:
     diagnosis = diagnose_records(train(tmp_path / "whole", 1), train(tmp_path / "parts", 2, clips_parts=True))
     causes = [cause.cause for cause in diagnosis.causes]
-    assert causes[0] == "not_clipped", [cause.sentence for cause in diagnosis.causes]
+    assert causes[0] == "clipped_before_reduction", [cause.sentence for cause in diagnosis.causes]
     assert not {"accumulation_not_divided", "scaled_gradient"} & {*causes}

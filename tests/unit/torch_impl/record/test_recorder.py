@@ -302,7 +302,8 @@ def test_a_script_that_ends_early(tmp_path: Path) -> None:
     assert list_leftovers(model, optimizer, functions) == []
     facts = read_facts(tmp_path)
     assert (facts["complete"], len(facts["steps"])) == (False, 1)
-    Recorder(str(tmp_path), model, optimizer).close()
+    with pytest.warns(RuntimeWarning, match="saw no step"):
+        Recorder(str(tmp_path), model, optimizer).close()
     assert "the recorder saw no step of the optimizer" in read_facts(tmp_path)["not_recorded"][0]
 
 
