@@ -19,17 +19,17 @@ def join_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
     """
     joined = dict(arrays)
     for is_float in (True, False):
-        columns, matrices = _list_columns(arrays, is_float), _list_matrices(others, is_float)
-        count = len(columns) - len(_list_columns(others, is_float))
-        if len(matrices) != 1 or _list_matrices(arrays, is_float) or others[matrices[0]].shape[1] != count:
+        matrix = _find_matrix(arrays, others, is_float)
+        if matrix is None:
             continue
-        names = [name for name in columns if name not in others][:count]
-        matrix = np.concatenate([arrays[name].reshape(-1, 1) for name in names], axis=1)
+        columns = [name for name in _list_columns(arrays, is_float) if name not in others]
+        names = columns[: others[matrix].shape[1]]
+        values = np.concatenate([arrays[name].reshape(-1, 1) for name in names], axis=1)
         title = f"{names[0]} to {names[-1]}"
         joined = {
             key: value
             for name, array in joined.items()
-            for key, value in ([(title, matrix)] if name == names[0] else [(name, array)])
+            for key, value in ([(title, values)] if name == names[0] else [(name, array)])
             if name not in names[1:]
         }
     return joined
@@ -44,17 +44,25 @@ def split_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
     """
     split = dict(arrays)
     for is_float in (True, False):
-        matrices = _list_matrices(arrays, is_float)
-        count = len(_list_columns(others, is_float)) - len(_list_columns(arrays, is_float))
-        if len(matrices) != 1 or _list_matrices(others, is_float) or arrays[matrices[0]].shape[1] != count:
+        matrix = _find_matrix(others, arrays, is_float)
+        if matrix is None:
             continue
-        parts = {f"{matrices[0]}[:, {index}]": arrays[matrices[0]][:, index] for index in range(count)}
+        parts = {f"{matrix}[:, {index}]": column for index, column in enumerate(arrays[matrix].T)}
         split = {
             key: value
             for name, array in split.items()
-            for key, value in (parts.items() if name == matrices[0] else [(name, array)])
+            for key, value in (parts.items() if name == matrix else [(name, array)])
         }
     return split
+
+
+def _find_matrix(columnar: Arrays, tabular: Arrays, is_float: bool) -> str | None:
+    """Return the only matrix of one script, if the other script has as many columns more in its place; else None."""
+    matrices = _list_matrices(tabular, is_float)
+    count = len(_list_columns(columnar, is_float)) - len(_list_columns(tabular, is_float))
+    if len(matrices) != 1 or _list_matrices(columnar, is_float) or tabular[matrices[0]].shape[1] != count:
+        return None
+    return matrices[0]
 
 
 def _list_columns(arrays: Arrays, is_float: bool) -> list[str]:

@@ -108,11 +108,16 @@ class LeafMatcher:
         """
         others = {_get_key(name): name for name in arrays if name.startswith(OTHER)}
         places = {_get_key(leaf): leaf for leaf in leaves}
-        rest = [name for name, x in arrays.items() if name not in others.values() and not self._arrays.is_made(x)]
+        received = [name for name, x in arrays.items() if name not in others.values() and not self._arrays.is_made(x)]
         remaining = [leaf for key, leaf in places.items() if key not in others]
-        if len(rest) != 1 or len(remaining) != 1 or len(places) != len(leaves) or not others.keys() <= places.keys():
+        if (
+            len(received) != 1
+            or len(remaining) != 1
+            or len(places) != len(leaves)
+            or not others.keys() <= places.keys()
+        ):
             return {}
-        matches = {places[key]: name for key, name in others.items()} | {remaining[0]: rest[0]}
+        matches = {places[key]: name for key, name in others.items()} | {remaining[0]: received[0]}
         fit = all(has_equal_shape(arrays[name], leaves[leaf]) for leaf, name in matches.items())
         return matches if fit else {}
 

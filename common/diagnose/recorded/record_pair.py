@@ -208,9 +208,14 @@ class RecordPair:
         return self.get_stage("initial weights").omission
 
     @cached_property
+    def changing_layers(self) -> list[list[str]]:
+        """The paths of the layers of A and of B whose random numbers change their input in the first step."""
+        return [find_changing_layers(side) for side in self.sides]
+
+    @cached_property
     def why_outputs_differ(self) -> str:
         """Return why equal models may have different outputs for equal inputs, or an empty string."""
-        layers = [find_changing_layers(side) for side in self.sides]
+        layers = self.changing_layers
         first = self.steps[0]
         if first in self.orders and have_same_draws(self.a, self.b, layers, self.orders[first]):
             return ""

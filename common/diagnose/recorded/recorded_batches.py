@@ -50,6 +50,7 @@ class RecordedBatches:
         self.read_micro_batch = lru_cache(PARTS_IN_MEMORY)(self._read_micro_batch)
         self.read_call = lru_cache(PARTS_IN_MEMORY)(self._read_call)
         self.count_rows = cache(self._count_rows)
+        self._infer_count = cache(self._read_count)
 
     def list_micro_batches(self, step: int) -> list[tuple[int, int]]:
         """Return the process and the number of each micro-batch."""
@@ -76,12 +77,11 @@ class RecordedBatches:
 
     def _read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
         """Return the arrays of a kind, "input", "output" or "label", of one call, examples-first."""
-        file = self._record.ranks[rank].open_step(step)
-        arrays = file.select(f"{name_call(number, call)}/{kind}")
-        inputs = file.select(f"{name_call(number, call)}/input")
-        examples = self._infer_count(step, rank, number, call)
+        file, prefix = self._record.ranks[rank].open_step(step), name_call(number, call)
+        arrays = file.select(f"{prefix}/{kind}")
         first_sizes, timed_input = self._time_first
-        timed = inputs.get(timed_input) if timed_input is not None else None
+        timed = None if timed_input is None else file.select(f"{prefix}/input").get(timed_input)
+        examples = self._infer_count(step, rank, number, call) if timed is None else None
         if timed is not None and first_sizes is not None:
             time, examples = timed.shape[:2]
             sizes = None if first_sizes[0] is None else time, examples
@@ -99,7 +99,7 @@ class RecordedBatches:
         arrays = {name: put_layers_second(array, examples, self._state_sizes) for name, array in arrays.items()}
         return arrays if first_sizes is not None else {name: swap_examples(x, examples) for name, x in arrays.items()}
 
-    def _infer_count(self, step: int, rank: int, number: int, call: int) -> int | None:
+    def _read_count(self, step: int, rank: int, number: int, call: int) -> int | None:
         """Return the number of examples of one call, if no array is time-first."""
         file, prefix = self._record.ranks[rank].open_step(step), name_call(number, call)
         inputs, outputs, labels = (

@@ -25,7 +25,6 @@ from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.padded_rows import hide_padding
-from common.diagnose.recorded.random_layers import find_changing_layers
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import rounding_tolerance
@@ -65,7 +64,7 @@ class _LayerComparison:
         naming_side = pair.b if pair.b.is_torch else pair.a  # explanations use PyTorch's names of the layers
         self.weights = read_layer_weights(naming_side)
         self.followed = read_followed(pair, a)
-        self.random = [find_changing_layers(side) for side in pair.sides]
+        self.random = pair.changing_layers
         self.orders = [{layer["path"]: index for index, layer in enumerate(side.layers)} for side in pair.sides]
         inputs = pair.a.batches.read_step(pair.equal_steps[0], "input").values()
         self.tokens = [array for array in inputs if array.ndim == 2 and array.dtype.kind in "iu"]

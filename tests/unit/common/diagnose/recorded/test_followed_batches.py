@@ -418,13 +418,13 @@ def test_indices_of_tables_keep_the_examples_second(tmp_path: Path) -> None:
     indices, numbers = np.arange(EXAMPLES * 2).reshape(EXAMPLES, 2) % 7, IMAGES.reshape(EXAMPLES, -1)
     batches = write_record(tmp_path, {"dense": numbers, "sparse": indices}, {"y_true": LABELS})
     offsets = np.tile(np.arange(EXAMPLES), (2, 1))
-    own: dict[str, np.ndarray] = {
+    template: dict[str, np.ndarray] = {
         "0": np.zeros_like(numbers),
         "1": offsets,
         "2": np.zeros((2, EXAMPLES), np.int64),
         "3": LABELS,
     }
-    batch = batches.fill(own, 0, 1)
+    batch = batches.fill(template, 0, 1)
     assert batch is not None
     assert np.array_equal(batch["2"], indices.T)
     assert "1" not in batch
