@@ -21,6 +21,7 @@ from common.diagnose.recorded.matched_arrays import (
     has_same_lengths,
     has_same_shape,
     has_same_shape_of_data,
+    have_other_ranges,
     is_continuous,
     is_mask_of_other,
     match_by_values,
@@ -103,22 +104,32 @@ class LeafMatcher:
     def _match_positions(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
         """Return the recorded array in the place of each leaf, if arrays that the model does not receive show it.
 
-        One further leaf then gets the array that the model receives, whatever other leaves have the same shape: the
-        noise of a generator is one of two in its batch, for example.
+        One further leaf then gets the array that the model or its loss receives, whatever other leaves have its shape:
+        the noise of a generator is one of two in its batch, and the target of a decoder is one of two sequences.
         """
         others = {_get_key(name): name for name in arrays if name.startswith(OTHER)}
         places = {_get_key(leaf): leaf for leaf in leaves}
-        received = [name for name, x in arrays.items() if name not in others.values() and not self._arrays.is_made(x)]
         remaining = [leaf for key, leaf in places.items() if key not in others]
+        # An input that is a label as well is one array of the batch
+        received = {id(x): name for name, x in arrays.items() if name not in others.values()}
+        fitting = [
+            name
+            for name in received.values()
+            if not self._arrays.is_made(arrays[name])
+            and any(has_equal_shape(arrays[name], leaves[leaf]) for leaf in remaining)
+        ]
         if (
-            len(received) != 1
+            len(fitting) != 1
             or len(remaining) != 1
             or len(places) != len(leaves)
             or not others.keys() <= places.keys()
         ):
             return {}
-        matches = {places[key]: name for key, name in others.items()} | {remaining[0]: received[0]}
-        fit = all(has_equal_shape(arrays[name], leaves[leaf]) for leaf, name in matches.items())
+        matches = {places[key]: name for key, name in others.items()} | {remaining[0]: fitting[0]}
+        fit = all(
+            has_equal_shape(arrays[name], leaves[leaf]) and not have_other_ranges(leaves[leaf], arrays[name])
+            for leaf, name in matches.items()
+        )
         return matches if fit else {}
 
     def _leave_out_numbering(self, leaves: Arrays, arrays: Arrays) -> tuple[Arrays, Arrays]:

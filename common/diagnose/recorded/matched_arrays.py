@@ -54,7 +54,7 @@ def match_by_values(
         fits: Checks whether a recorded array may replace an array of the script's batch.
     """
     in_order = match_in_order(leaves, arrays, fits)
-    if len(arrays) == 1 or not any(_have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in in_order.items()):
+    if len(arrays) == 1 or not any(have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in in_order.items()):
         return in_order
     costs = {
         (leaf, name): _compute_cost(in_order.get(leaf) == name, template, array) if fits(array, template) else NEVER
@@ -64,16 +64,16 @@ def match_by_values(
     table = np.array([*costs.values()]).reshape(len(leaves), len(arrays))
     cells = np.array([*costs]).reshape(len(leaves), len(arrays), 2)[linear_sum_assignment(table)]
     best = {f"{leaf}": f"{name}" for leaf, name in cells if costs[leaf, name] < NEVER}
-    is_consistent = not any(_have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in best.items())
+    is_consistent = not any(have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in best.items())
     return best if len(best) == len(in_order) and is_consistent else in_order
 
 
 def _compute_cost(is_in_order: bool, template: np.ndarray, array: np.ndarray) -> float:
     """Return the cost of a pair: one pair with other ranges costs more than all pairs in another order."""
-    return OTHER_RANGES * _have_other_ranges(template, array) + (not is_in_order)
+    return OTHER_RANGES * have_other_ranges(template, array) + (not is_in_order)
 
 
-def _have_other_ranges(template: np.ndarray, array: np.ndarray) -> bool:
+def have_other_ranges(template: np.ndarray, array: np.ndarray) -> bool:
     """Check whether most values of one array are outside of the range of the other array."""
     samples = [np.nan_to_num(x.astype(np.float64)).ravel() for x in (template, array)]
     counts = [x.size if x.dtype.kind in "iub" else len(x) if x.size else 0 for x in (template, array)]

@@ -26,6 +26,8 @@ from common.map.torch_layers import split_torch_layers
 from common.recording.record_format import ModelFacts
 
 Arrays = Mapping[str, np.ndarray]
+# Last words of the names of variables that hold statistics of the data, which scripts set themselves
+VARIANCE, DEVIATION = re.compile(r"(^|_)var(iance)?s?$"), re.compile(r"(^|_)(std|stds|stdev|stddev|std_dev|sigma)$")
 NUMBER = re.compile(r"_\d+(?=[/#]|$)")  # the number with which Keras ends the name of a layer, such as conv2d_1
 
 
@@ -107,7 +109,12 @@ def pair_recorded_models(
         descriptions = describe_recorded_model(torch), describe_recorded_model(keras)
         transformations = read_map(map_file, *descriptions) if map_file else {}
         parameter_map = pair_variables(*descriptions, transformations, layout)
-        variables = [_match_frameworks(pair, a.is_torch) for pair in parameter_map.variable_pairs]
+        variables = [
+            match
+            for pair in parameter_map.variable_pairs
+            for match in [_match_frameworks(pair, a.is_torch)]
+            if not _are_other_statistics(match)
+        ]
         layers = _match_layers(parameter_map, a.is_torch)
     paired_a = {name for match in variables for name in match.names_a}
     paired_b = {name for match in variables for name in match.names_b}
@@ -117,6 +124,12 @@ def pair_recorded_models(
         _list_unpaired(a, b, paired_a),
         _list_unpaired(b, a, paired_b),
     )
+
+
+def _are_other_statistics(match: VariableMatch) -> bool:
+    """Check whether one side has a variance where the other has a standard deviation, whose shapes are the same."""
+    roles = [re.split(r"[./]", names[0])[-1] for names in (match.names_a, match.names_b)]
+    return any(VARIANCE.search(role) and DEVIATION.search(other) for role, other in (roles, roles[::-1]))
 
 
 def _list_unpaired(model: RecordedModel, other: RecordedModel, paired: set[str]) -> list[str]:

@@ -11,6 +11,7 @@ from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.layer import explain_layer
+from common.diagnose.explain.received_ids import explain_ids
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import convert_calls
@@ -157,6 +158,9 @@ class _LayerComparison:
         self._remember(check, names)
         if check.begins_here:
             explanation = self._explain_layer(layer, expected, call_of_b)
+            if explanation.cause == "code_between_layers":
+                inputs = (f"layer/{layer.path_a}/input", f"layer/{layer.path_b}/input")
+                explanation = add_lines(explanation, self.pair, *inputs)
             operations = None
             if explanation.cause in UNCERTAIN and not explanation.confirmed and not self.differs:
                 operations = explain_operations(self.pair, layer.title, *names)
@@ -167,7 +171,11 @@ class _LayerComparison:
         self.differs |= check.differs
 
     def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall) -> Explanation:
-        masks = list_masks({array.name: array.a for array in self._list_inputs()})
+        batch = {array.name: array.a for array in self._list_inputs()}
+        ids_a = self.a.calls[layer.path_a].received if layer.path_a in self.a.calls else None
+        if explanation := explain_ids(layer.title, ids_a, call_of_b.received, batch):
+            return explanation
+        masks = list_masks(batch)
         explanation = explain_layer(layer, expected, call_of_b, self.weights, masks)
         sizes = [self._list_sizes(side) for side in self.pair.sides]
         if layer.kind == "batch norm" and not explanation.confirmed and sizes[0] != sizes[1]:
