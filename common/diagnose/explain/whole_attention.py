@@ -46,8 +46,24 @@ def explain_whole_attention(
         projected = _project(inputs, x, memory)
         variant_a = find_attention(projected, masks, attended[0]) if projected else None
         if projected and variant_a:
-            return _compare_variants(variant_a, find_attention(projected, masks, attended[1]))
-    return None
+            variant_b = find_attention(projected, masks, attended[1])
+            is_swapped = variant_b is None and _finds_swapped(inputs, x, attended[1])
+            return _explain_swapped("B") if is_swapped else _compare_variants(variant_a, variant_b)
+    projected = _project(inputs, x, x)
+    is_swapped = projected is not None and find_attention(projected, masks, attended[1]) is not None
+    return _explain_swapped("A") if is_swapped and _finds_swapped(inputs, x, attended[0]) else None
+
+
+def _finds_swapped(inputs: Sequence[tuple[np.ndarray, np.ndarray]], x: np.ndarray, attended: np.ndarray) -> bool:
+    """Check whether a self-attention attends to the examples in axis 0 instead of the tokens in axis 1."""
+    swapped = x.swapaxes(0, 1)
+    projected = _project(inputs, swapped, swapped)
+    return projected is not None and find_attention(projected, {}, attended.swapaxes(0, 1)) is not None
+
+
+def _explain_swapped(side: str) -> Explanation:
+    sentence = f"{side}'s attention takes axis 0 for the tokens, which has the examples: is batch_first=True missing?"
+    return Explanation("time_axis", sentence)
 
 
 def _choose_memories(x: np.ndarray, memories: Sequence[np.ndarray]) -> list[np.ndarray]:

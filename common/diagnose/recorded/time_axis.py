@@ -57,7 +57,7 @@ def find_sizes(
         inputs: The inputs of the model.
         labels: The labels that the loss function received.
     """
-    inputs = list(inputs)
+    inputs, labels = list(inputs), list(labels)
     shapes = {array.shape[:2] for array in inputs if array.ndim > 1}
     sequences = [array for array in inputs if is_sequence(array)]
     numbers = [array for array in [*inputs, *labels] if array.ndim == 1 and array.dtype.kind in "iu"]
@@ -67,6 +67,8 @@ def find_sizes(
             continue
         if received.ndim == 3:
             time, examples = received.shape[:2]
+            if _have_examples(labels, time, examples):
+                return None  # the layer takes the examples for time steps
             if time != examples and (time, examples) in shapes and (examples, time) not in shapes:
                 has_other_times = find_examples(sequences, ()) == examples
                 return None if has_other_times else time, examples
@@ -76,6 +78,13 @@ def find_sizes(
             if count is not None and len(received) <= count * max(map(len, sequences)):
                 return None, count
     return None
+
+
+def _have_examples(labels: Iterable[np.ndarray], count: int, other_count: int) -> bool:
+    """Check whether some labels have a row for each of `count` examples, and none have rows for `other_count`."""
+    shapes = [array.shape for array in labels if array.ndim]
+    has_rows = any(shape[0] == count and shape[1:2] != (other_count,) for shape in shapes)
+    return has_rows and count != other_count and not any(shape[0] == other_count for shape in shapes)
 
 
 def find_recorded_sizes(layers: Sequence[LayerFacts], file: TensorFile) -> TimeSizes | None:
