@@ -103,6 +103,7 @@ REMEDY_GROUPS = {
         "set the weight decay, and which parameters decay, on both sides: the default of AdamW is 0.004 in Keras and "
         "0.01 in PyTorch"
     ),
+    ("decay_in_loss",): "leave the penalty out of the loss that you report, or set the weight decay in one place",
     ("optimizer_state_lost",): "restore the optimizer's state together with the weights",
     ("epsilon_place", "bias_correction", "beta2", "rate_inside_velocity", "repeated_indices", "second_moment",
      "optimizer", "not_updated"):

@@ -16,6 +16,7 @@ from common.map.sublayers import Sublayer
 
 MAX_SIBLINGS = 4  # largest number of layers on one input whose orders are all tried
 LEVELS = 8  # the number of layers before and after a layer that its last label depends on
+FIRST_LEVELS = 3  # the number of levels before those that depend on the layers around a layer
 SETTINGS = ("stride", "dilation")  # settings that have the same values in both frameworks
 Labels = Mapping[str, Hashable]  # labels of one level, by the path of the layer
 
@@ -24,8 +25,9 @@ class LayerRoles:
     """Labels of the layers of a model, one for each level.
 
     At level 0 the label is the same for all layers, because a setting, such as a stride, may be the mistake that a user
-    looks for. At level 1 the label is the settings of the sublayer. At the other levels it belongs to the whole layer,
-    and depends on more and more of the layers around it.
+    looks for. At level 1 the label is the settings of the sublayer, and at level 2 also the layer that it follows: the
+    normalization of a shortcut follows another convolution than that of the main branch. At the other levels it belongs
+    to the whole layer, and depends on more and more of the layers around it.
     """
 
     def __init__(self, sublayers: Sequence[Sublayer], layers: Sequence[LayerDescription]) -> None:
@@ -35,6 +37,7 @@ class LayerRoles:
         for sublayer in sublayers:
             kinds[sublayer.path].append((sublayer.signature, _select_settings(sublayer)))
         self._sources = {path: connection.source for path, connection in connections.items()}
+        self._kinds = {path: hash(tuple(kind)) for path, kind in kinds.items()}
         labels: Labels = {path: hash((tuple(kind), _get_sizes(connections, path))) for path, kind in kinds.items()}
         self._positions = {path: position for position, path in enumerate(kinds)}  # in the order of execution
         self._refined: list[Labels] = []
@@ -43,10 +46,11 @@ class LayerRoles:
             self._refined.append(labels)
 
     def get_label(self, sublayer: Sublayer, level: int) -> Hashable:
-        """Return the label of a sublayer at a level, from 0 to LEVELS + 1."""
-        if level == 0:
-            return 0
-        return _select_settings(sublayer) if level == 1 else self._refined[level - 2][sublayer.path]
+        """Return the label of a sublayer at a level, from 0 to LEVELS + 2."""
+        if level > FIRST_LEVELS - 1:
+            return self._refined[level - FIRST_LEVELS][sublayer.path]
+        source = self._kinds.get(self._sources.get(sublayer.path) or "")
+        return (0, _select_settings(sublayer), (_select_settings(sublayer), source))[level]
 
     def get_source(self, path: str) -> str | None:
         """Return the path of the layer whose output a layer receives, if that is known."""
@@ -92,7 +96,7 @@ def order_by_roles(
         torch_roles: The roles in PyTorch's model.
         keras_roles: The roles in Keras's model.
     """
-    for level in reversed(range(LEVELS + 2)):
+    for level in reversed(range(FIRST_LEVELS + LEVELS)):
         torch_groups = _group(torch_matches, torch_roles, level)
         keras_groups = _group(keras_matches, keras_roles, level)
         if {label: len(group) for label, group in torch_groups.items()} == {

@@ -33,6 +33,26 @@ def note_changed_batches(stage: Stage, explanations: Sequence[tuple[ArrayPair, E
     return False
 
 
+def omit_computed_inputs(stage: Stage, step: int, explanations: Sequence[tuple[ArrayPair, Explanation]]) -> bool:
+    """Omit a later step if all that differs are inputs that the scripts compute. Return whether the step is omitted.
+
+    The batches that B's script takes from A's record are equal in each step. Inputs that it computes, with an encoder
+    that is trained as well for example, differ as soon as something differs that is not recorded here.
+    """
+    if not explanations or any(array.is_label or array.a.dtype.kind != "f" for array, _ in explanations):
+        return False
+    titles = [array.title for array, _ in explanations]
+    for title in titles:
+        stage.add_mismatch(f"step {step}: {title}", may_begin_here=False)
+    are = "is equal in earlier steps, and no array" if len(titles) == 1 else "are equal in earlier steps, and no arrays"
+    reason = (
+        f"{' and '.join(titles)} {are} of the batches: the scripts compute such inputs themselves, for example with "
+        "another model that they train; record that model as well, and compare its records"
+    )
+    stage.omit(reason, f"only compared before step {step}")
+    return True
+
+
 def _is_cut(array: ArrayPair) -> bool:
     """Check whether B's input is A's without its first or last elements along the second axis, such as the tokens."""
     a, b = array.a, array.b

@@ -118,12 +118,7 @@ class LeafMatcher:
             if not self._arrays.is_made(arrays[name])
             and any(has_equal_shape(arrays[name], leaves[leaf]) for leaf in remaining)
         ]
-        if (
-            len(fitting) != 1
-            or len(remaining) != 1
-            or len(places) != len(leaves)
-            or not others.keys() <= places.keys()
-        ):
+        if len(fitting) != 1 or len(remaining) != 1 or len(places) != len(leaves) or not others.keys() <= places.keys():
             return {}
         matches = {places[key]: name for key, name in others.items()} | {remaining[0]: fitting[0]}
         fit = all(

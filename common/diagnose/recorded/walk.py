@@ -10,7 +10,7 @@ from pathlib import Path
 from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, Cause, Stage
 from common.diagnose.recorded.losses.not_finite import NOT_FINITE
-from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty
+from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY, compute_penalty
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -23,6 +23,7 @@ from common.diagnose.recorded.stages.initial_weights import compare_initial_weig
 from common.diagnose.recorded.stages.loss import compare_losses, find_closest_losses
 from common.diagnose.recorded.stages.optimizer import compare_updates
 from common.diagnose.recorded.stages.reduction import compare_reductions
+from common.diagnose.recorded.stages.script_decays import are_decays_penalties
 from common.diagnose.recorded.stages.state import compare_states
 from common.errors import UserError
 from common.recording.record_reader import open_record
@@ -94,6 +95,8 @@ def diagnose_records(
             _drop_differences_without_effect(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
+    if pair.has_difference("activations") and are_decays_penalties(pair):
+        _drop_declared_decays(pair)
     _drop_needless_causes(pair)
     for stage in pair.stages:
         stage.note = stage.note or stage.rounding_note
@@ -190,6 +193,16 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
     stage.causes = confirmed
 
 
+def _drop_declared_decays(pair: RecordPair) -> None:
+    """Remove differing weight decays that regularizers replace, if the outputs differ, so that no gradient shows it."""
+    for stage in pair.stages:
+        stage.causes = [
+            replace(cause, cause=DECAY_PENALTY) if cause.cause == PENALTY else cause
+            for cause in stage.causes
+            if cause.tensor != "weight_decay"
+        ]
+
+
 def _begins_at(pair: RecordPair, title: str) -> bool:
     """Check whether the activations begin to differ at a layer, or directly after it if it is not compared itself."""
     checks = pair.get_stage("activations").checks
@@ -239,6 +252,8 @@ def _is_repetition(cause: Cause, earlier: Cause) -> bool:
     """Check whether a later stage finds the same cause again. The stage "activations" names other tensors."""
     if cause.stage == "loss" and (cause.cause, earlier.cause) == ("loss_function", "loss_reduction"):
         return True  # a sum over the outputs looks like another formula
+    if cause.stage == "loss" and (cause.cause, earlier.cause) == (PENALTY, DECAY_PENALTY):
+        return True
     if (cause.cause, cause.side) != (earlier.cause, earlier.side) or cause.stage == earlier.stage:
         return False
     return cause.stage != "activations" or cause.tensor == earlier.tensor

@@ -8,7 +8,7 @@ import numpy as np
 
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.recorded.carried_states import explain_reset, list_carried_states, list_states_of_calls
-from common.diagnose.recorded.changed_batches import note_changed_batches
+from common.diagnose.recorded.changed_batches import note_changed_batches, omit_computed_inputs
 from common.diagnose.recorded.columns import join_columns
 from common.diagnose.recorded.differing_calls import (
     DifferingCall,
@@ -161,9 +161,10 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array in arrays:
         if array.a.shape != array.b.shape or not np.allclose(array.a, array.b, rtol=1e-5, atol=1e-7, equal_nan=True):
             explanations.append((array, explain_preparation(array.a, array.b, array.is_label)))
-    if pair.has_followed and step != pair.steps[0] and _omit_computed_inputs(stage, step, explanations):
-        return
-    if pair.has_followed and note_changed_batches(stage, explanations):
+    if pair.has_followed and (
+        (step != pair.steps[0] and omit_computed_inputs(stage, step, explanations))
+        or note_changed_batches(stage, explanations)
+    ):
         return
     explanations.sort(key=lambda entry: not entry[1].confirmed)
     for array, _ in explanations:
@@ -185,27 +186,6 @@ def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayP
     for array, explanation in explanations:
         if explanation.confirmed or is_unknown:
             stage.add_explanation(array.title, explanation, prefix=f"step {step}: {array.title} of B ")
-
-
-def _omit_computed_inputs(stage: Stage, step: int, explanations: list[tuple[ArrayPair, Explanation]]) -> bool:
-    """Omit a later step if all that differs are inputs that the scripts compute. Return whether the step is omitted.
-
-    The batches that B's script takes from A's record are equal in each step. Inputs that it computes, with an encoder
-    that is trained as well for example, differ as soon as something differs that is not recorded here.
-    """
-    if not explanations or any(array.is_label or array.a.dtype.kind != "f" for array, _ in explanations):
-        return False
-    titles = [array.title for array, _ in explanations]
-    for title in titles:
-        stage.add_mismatch(f"step {step}: {title}", may_begin_here=False)
-    are = "is equal in earlier steps, and no array" if len(titles) == 1 else "are equal in earlier steps, and no arrays"
-    _omit_from(
-        stage,
-        step,
-        f"{' and '.join(titles)} {are} of the batches: the scripts compute such inputs themselves, for example with "
-        "another model that they train; record that model as well, and compare its records",
-    )
-    return True
 
 
 def _identifies_examples(array: ArrayPair) -> bool:

@@ -12,13 +12,13 @@ from common.diagnose.recorded.clipping import compare_clipping
 from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, translate_attributes
 from common.diagnose.recorded.losses.loss_settings import compare_loss_settings
-from common.diagnose.recorded.losses.regularizers import compare_regularizers
+from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, compare_regularizers
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
-from common.diagnose.recorded.stages.script_decays import have_equal_decays, pair_settings
+from common.diagnose.recorded.stages.script_decays import find_side_with_penalty, have_equal_decays, pair_settings
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import ROOT, LayerFacts
 
@@ -47,7 +47,7 @@ def compare_hyperparameters(pair: RecordPair) -> Stage:
     compare_rates(stage, pair)
     _compare_skipped_steps(stage, pair)
     compare_clipping(stage, pair)
-    pair.update_causes = frozenset(cause.cause for cause in stage.causes[count:])
+    pair.update_causes = frozenset({cause.cause for cause in stage.causes[count:]} - {DECAY_PENALTY})
     compare_loss_settings(stage, pair)
     compare_regularizers(stage, pair)
     _compare_layers(stage, pair)
@@ -112,6 +112,10 @@ def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
     """Compare the settings of each pair of parameters. The same difference of several pairs is one cause."""
     paired = pair_settings(pair)
     pair.compares_directions = have_equal_decays(pair, paired)
+    if pair.compares_directions and (side := find_side_with_penalty(pair, paired)):
+        sentence = f"the loss of {side.upper()} has the weight decay of the other side's optimizer as a penalty: the "
+        stage.add_mismatch("weight_decay")
+        stage.add_cause(DECAY_PENALTY, side, "weight_decay", f"{sentence}losses differ by it, and the updates do not")
     differences: dict[tuple[str, str, str], list[str]] = {}
     for match, a, b in paired:
         for name, values in _list_differences(a, b):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from common.diagnose.recorded.losses.regularizers import read_regularizers
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -67,25 +68,58 @@ def _are_close(a: float, b: float) -> bool:
 def have_equal_decays(pair: RecordPair, paired: Sequence[PairedSettings]) -> bool:
     """Check whether the first directions of both sides are equal, though the weight decays seem to differ.
 
-    A script of which this is not recorded may add the decay, or the loss may have it as a penalty, which counts as a
-    difference unless the other script adds the decay itself.
+    A script of which this is not recorded may add the decay, or the loss may have it as a penalty, as with Keras's
+    regularizers: L2 with the factor d / 2 has the gradient d * w.
 
     Args:
         pair: The records.
         paired: The settings of each pair of parameters.
     """
-    differing = [(match, abs(a.weight_decay - b.weight_decay)) for match, a, b in paired]
-    are_coupled = not any(x.decay_matters and x.is_decoupled for _, a, b in paired for x in (a, b))
-    if not are_coupled or not any(decay for _, decay in differing):
+    differing = _list_differing(paired)
+    if not differing or any(x.decay_matters and x.is_decoupled for _, a, b in paired for x in (a, b)):
         return False
-    step, norm, penalty = pair.steps[0], 0.0, 0.0
+    step, norm = pair.steps[0], 0.0
     weights = pair.a.read_weights(step - 1)
     for match, decay in differing:
-        if decay and (weight := match.read_a(weights)) is not None:
-            squares = float(np.square(weight.astype(np.float64)).sum())
-            norm, penalty = float(np.hypot(norm, decay * np.sqrt(squares))), penalty + 0.5 * decay * squares
-    if not are_directions_equal(pair, step, norm):
-        return False
-    losses = find_closest_losses(pair, step)
-    is_in_loss = losses is None or abs(losses[0] - losses[1]) > LARGEST_REMAINDER * penalty
-    return not is_in_loss or any(side.changes.decays for side in pair.sides)
+        if (weight := match.read_a(weights)) is not None:
+            norm = float(np.hypot(norm, decay * np.linalg.norm(weight.astype(np.float64))))
+    return are_directions_equal(pair, step, norm)
+
+
+def find_side_with_penalty(pair: RecordPair, paired: Sequence[PairedSettings]) -> str:
+    """Return the side whose loss has the weight decay of the other side as a penalty; empty if no loss has it.
+
+    Args:
+        pair: The records, whose first directions are equal.
+        paired: The settings of each pair of parameters.
+    """
+    step, penalties = pair.steps[0], [0.0, 0.0]  # of A's loss and of B's
+    losses, weights = find_closest_losses(pair, step), pair.a.read_weights(step - 1)
+    for match, a, b in paired:
+        if (weight := match.read_a(weights)) is not None:
+            decay = 0.5 * (b.weight_decay - a.weight_decay)
+            penalties[decay < 0] += abs(decay) * float(np.square(weight.astype(np.float64)).sum())
+    if losses is None:
+        return ""
+    gaps = losses[0] - losses[1], losses[1] - losses[0]
+    sides = [side for side, gap, x in zip("ab", gaps, penalties, strict=True) if x and gap > LARGEST_REMAINDER * x]
+    return sides[0] if sides else ""
+
+
+def are_decays_penalties(pair: RecordPair) -> bool:
+    """Check whether regularizers declare what the weight decays of the optimizers lack, for each pair of parameters."""
+    factors = [read_regularizers(side) for side in pair.sides]
+    paired = pair_settings(pair)
+    for match, a, b in paired:
+        (l1_a, l2_a), (l1_b, l2_b) = (
+            x.get(names[0], (0.0, 0.0)) for x, names in zip(factors, (match.names_a, match.names_b), strict=True)
+        )
+        if l1_a != l1_b or not _are_close(a.weight_decay + 2 * l2_a, b.weight_decay + 2 * l2_b):
+            return False
+    return bool(_list_differing(paired))
+
+
+def _list_differing(paired: Sequence[PairedSettings]) -> list[tuple[VariableMatch, float]]:
+    """Return the pairs of parameters with other weight decays, and the difference of these."""
+    gaps = [(match, abs(a.weight_decay - b.weight_decay)) for match, a, b in paired]
+    return [(match, gap) for match, gap in gaps if gap]

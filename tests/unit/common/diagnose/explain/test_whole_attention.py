@@ -25,13 +25,13 @@ MASKS = {
 }
 
 
-def attend(heads: int, mask: np.ndarray | None) -> np.ndarray:
+def attend(heads: int, mask: np.ndarray | None, x: np.ndarray = X, memory: np.ndarray = MEMORY) -> np.ndarray:
     projections = np.split(WEIGHTS["cross.in_proj_weight"], 3), np.split(WEIGHTS["cross.in_proj_bias"], 3)
-    arrays = [x @ w.T + b for x, w, b in zip((X, MEMORY, MEMORY), *projections, strict=True)]
-    q, k, v = (array.reshape(3, -1, heads, 8 // heads).transpose(0, 2, 1, 3) for array in arrays)
+    arrays = [x @ w.T + b for x, w, b in zip((x, memory, memory), *projections, strict=True)]
+    q, k, v = (array.reshape(len(x), -1, heads, 8 // heads).transpose(0, 2, 1, 3) for array in arrays)
     scores = q @ k.transpose(0, 1, 3, 2) / (8 // heads) ** 0.5
     scores = scores if mask is None else np.where(mask[:, None, None] > 0, scores, -np.inf)
-    attended = (softmax(scores, -1) @ v).transpose(0, 2, 1, 3).reshape(3, 4, 8)
+    attended = (softmax(scores, -1) @ v).transpose(0, 2, 1, 3).reshape(x.shape)
     return np.asarray(attended @ WEIGHTS["cross.out_proj.weight"].T + WEIGHTS["cross.out_proj.bias"])
 
 
@@ -55,8 +55,18 @@ def test_a_bounded_number_of_different_memories_is_tried(monkeypatch: pytest.Mon
     monkeypatch.setattr(whole_attention, "find_attention", search)
     outputs = attend(2, None), attend(4, None)
     explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [X.copy(), *[OTHER.copy() for _ in range(50)]])
-    assert search.call_count == 2
+    assert search.call_count == 2 + 1  # once more for exchanged axes
     search.reset_mock()
     explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [*[X + i for i in range(1, 50)], MEMORY])
-    assert search.call_count == MOST_MEMORIES
+    assert search.call_count == MOST_MEMORIES + 1
     assert search.call_args_list[1].args[0][1].shape == MEMORY.shape
+
+
+@pytest.mark.parametrize("side", ["A", "B"])
+def test_an_attention_that_takes_the_examples_for_tokens_is_recognized(side: str) -> None:
+    x = X.swapaxes(0, 1)
+    outputs = attend(2, None, memory=X), attend(2, None, x, x).swapaxes(0, 1)
+    explanation = explain_whole_attention(LAYER, X, outputs if side == "B" else outputs[::-1], WEIGHTS, {})
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("time_axis", True)
+    assert explanation.sentence.startswith(f"{side}'s attention takes axis 0 for the tokens")

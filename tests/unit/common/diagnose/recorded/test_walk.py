@@ -144,10 +144,16 @@ def test_weight_decay_that_a_script_adds_itself_is_no_difference(
     assert diagnosis.is_equal
 
 
-@pytest.mark.parametrize("b", [PenaltyInLoss(optimizer="sgd"), NumpyScript(optimizer="sgd", decay=0.0)])
-def test_weight_decay_in_the_loss_or_nowhere_is_a_difference(b: NumpyScript, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("b", "cause"),
+    [
+        (PenaltyInLoss(optimizer="sgd"), "decay_in_loss"),
+        (NumpyScript(optimizer="sgd", decay=0.0), "no_weight_decay"),
+    ],
+)
+def test_weight_decay_in_the_loss_or_nowhere_is_a_difference(b: NumpyScript, cause: str, tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path, NumpyScript(optimizer="sgd"), b)
-    assert diagnosis.causes[0].cause == "no_weight_decay"
+    assert [known.cause for known in diagnosis.causes] == [cause]
 
 
 class LabelsOnlyAsInput(NumpyScript):
