@@ -13,7 +13,7 @@ from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.update_directions import are_directions_equal
-from common.diagnose.recorded.variable_pairs import VariableMatch
+from common.diagnose.recorded.variable_match import VariableMatch
 from common.diagnose.rounding import is_close
 
 CLOSE = 1e-3  # largest relative error of a clipping that explains the gradients, and of its limit

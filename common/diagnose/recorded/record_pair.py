@@ -15,12 +15,8 @@ import numpy as np
 from common.diagnose.findings import EQUAL, NOT_COMPARED, Stage
 from common.diagnose.recorded.random_layers import find_changing_layers, find_random_layers, have_same_draws
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.variable_pairs import (
-    ModelPairs,
-    VariableMatch,
-    list_recorded_layouts,
-    pair_recorded_models,
-)
+from common.diagnose.recorded.variable_match import VariableMatch
+from common.diagnose.recorded.variable_pairs import ModelPairs, list_recorded_layouts, pair_recorded_models
 from common.diagnose.rounding import MACHINE_EPSILON
 from common.map.array_differences import relative_difference
 

@@ -6,28 +6,30 @@ PyTorch's arrays are then converted to Keras's layout. The layout in which both 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
 
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.layer_vocabulary import find_common_kind, translate_attributes
+from common.diagnose.recorded.variable_match import (
+    VariableMatch,
+    are_other_statistics,
+    join_titles,
+    match_frameworks,
+    read_sum,
+    write_by_name,
+)
 from common.errors import UserError
 from common.map.assumed_layout import USUAL_LAYOUT, AssumedLayout, list_layouts
 from common.map.comparable_layers import list_comparable_layers
 from common.map.description import Connection, LayerDescription, ModelDescription, VariableDescription
 from common.map.keras_layers import split_keras_layers
 from common.map.map_file import read_map
-from common.map.pair_variables import ParameterMap, VariablePair, pair_variables
+from common.map.pair_variables import ParameterMap, pair_variables
 from common.map.torch_layers import split_torch_layers
 from common.recording.record_format import ModelFacts
 
-Arrays = Mapping[str, np.ndarray]
-# Last words of the names of variables that hold statistics of the data, which scripts set themselves
-VARIANCE, DEVIATION = re.compile(r"(^|_)var(iance)?s?$"), re.compile(r"(^|_)(std|stds|stdev|stddev|std_dev|sigma)$")
 NUMBER = re.compile(r"_\d+(?=[/#]|$)")  # the number with which Keras ends the name of a layer, such as conv2d_1
 
 
@@ -42,39 +44,6 @@ class RecordedModel:
 
     is_torch: bool
     facts: ModelFacts
-
-
-class ReadArray(Protocol):
-    """Function that returns the array of a variable, given all arrays of its side by name; None if it is missing."""
-
-    def __call__(self, arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
-        """Return the array in the common layout. `is_gradient`: whether the arrays are gradients or slots."""
-
-
-WriteArray = Callable[[np.ndarray, dict[str, np.ndarray]], None]
-
-
-@dataclass(frozen=True)
-class VariableMatch:
-    """A variable of A and its counterpart in B.
-
-    Attributes:
-        title: Name of the pair in reports.
-        names_a: Names of A's variables that belong to the pair.
-        names_b: Names of B's variables that belong to the pair.
-        read_a: Function from A's arrays by name to the pair's array in the common layout; None if it is missing.
-        read_b: The same function for B's arrays.
-        write_b: Function that writes an array in the common layout into B's arrays by name, in place.
-        is_sum: Whether one side adds its variables of the pair, such as the two biases of PyTorch's LSTM.
-    """
-
-    title: str
-    names_a: tuple[str, ...]
-    names_b: tuple[str, ...]
-    read_a: ReadArray
-    read_b: ReadArray
-    write_b: WriteArray
-    is_sum: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,8 +81,8 @@ def pair_recorded_models(
         variables = [
             match
             for pair in parameter_map.variable_pairs
-            for match in [_match_frameworks(pair, a.is_torch)]
-            if not _are_other_statistics(match)
+            for match in [match_frameworks(pair, a.is_torch)]
+            if not are_other_statistics(match)
         ]
         layers = _match_layers(parameter_map, a.is_torch)
     paired_a = {name for match in variables for name in match.names_a}
@@ -124,12 +93,6 @@ def pair_recorded_models(
         _list_unpaired(a, b, paired_a),
         _list_unpaired(b, a, paired_b),
     )
-
-
-def _are_other_statistics(match: VariableMatch) -> bool:
-    """Check whether one side has a variance where the other has a standard deviation, whose shapes are the same."""
-    roles = [re.split(r"[./]", names[0])[-1] for names in (match.names_a, match.names_b)]
-    return any(VARIANCE.search(role) and DEVIATION.search(other) for role, other in (roles, roles[::-1]))
 
 
 def _list_unpaired(model: RecordedModel, other: RecordedModel, paired: set[str]) -> list[str]:
@@ -208,8 +171,8 @@ def _match_by_name(a: RecordedModel, b: RecordedModel) -> list[VariableMatch]:
     matches = []
     for name_a, name_b in _pair_names(names_a, names_b):
         all_a, all_b = (name_a, *untied_a.get(name_b, ())), (name_b, *untied_b.get(name_a, ()))
-        title, write_b = join_titles(name_a, name_b), _write_by_name(all_b)
-        matches.append(VariableMatch(title, all_a, all_b, _read_sum(all_a), _read_sum(all_b), write_b))
+        title, write_b = join_titles(name_a, name_b), write_by_name(all_b)
+        matches.append(VariableMatch(title, all_a, all_b, read_sum(all_a), read_sum(all_b), write_b))
     return matches
 
 
@@ -222,52 +185,6 @@ def _list_untied(names: list[str], other: RecordedModel) -> dict[str, list[str]]
         if kept_name is not None:
             untied[kept_name] = [name for name in group if name in names and name not in others]
     return untied
-
-
-def _read_by_name(name: str) -> ReadArray:
-    def read(arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
-        return arrays.get(name)
-
-    return read
-
-
-def _read_sum(names: tuple[str, ...]) -> ReadArray:
-    """Return a function that reads the first of several variables, or the sum of their gradients."""
-
-    def read(arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
-        gradients = [arrays[name] for name in names if is_gradient and name in arrays]
-        if len(gradients) < 2:
-            return arrays.get(names[0])
-        return np.sum(gradients, axis=0)
-
-    return read
-
-
-def _write_by_name(names: tuple[str, ...]) -> WriteArray:
-    """Return a function that writes an array to each of several names of one variable."""
-
-    def write(array: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
-        arrays.update(dict.fromkeys(names, array))
-
-    return write
-
-
-def _match_frameworks(pair: VariablePair, a_is_torch: bool) -> VariableMatch:
-    names, transformation = tuple(source.name for source in pair.transformation.sources), pair.transformation
-
-    def read_torch(arrays: Arrays, is_gradient: bool = False) -> np.ndarray | None:
-        convert = transformation.gradient_to_keras if is_gradient else transformation.to_keras
-        try:
-            return convert(arrays)
-        except (KeyError, ValueError):  # a tensor is missing, or of another shape
-            return None
-
-    read_keras, write_keras = _read_by_name(pair.keras), _write_by_name((pair.keras,))
-    title = join_titles(names[0], pair.keras) if a_is_torch else join_titles(pair.keras, names[0])
-    is_sum = transformation.joined == "+"
-    if a_is_torch:
-        return VariableMatch(title, names, (pair.keras,), read_torch, read_keras, write_keras, is_sum)
-    return VariableMatch(title, (pair.keras,), names, read_keras, read_torch, transformation.to_torch, is_sum)
 
 
 def _pair_layers_by_path(a: RecordedModel, b: RecordedModel) -> list[LayerMatch]:
@@ -302,8 +219,3 @@ def _match_layers(parameter_map: ParameterMap, a_is_torch: bool) -> list[LayerMa
         entries = tuple(entries_a), tuple(entries_b)
         matches.append(LayerMatch(layer.kind, name, path_a, path_b, settings_a, settings_b, *entries))
     return matches
-
-
-def join_titles(a: str, b: str) -> str:
-    """Return the name of a pair in reports."""
-    return a if a == b else f"{a} | {b}"

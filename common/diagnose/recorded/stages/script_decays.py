@@ -16,7 +16,7 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_closest_losses
 from common.diagnose.recorded.update_directions import LARGEST_REMAINDER, are_directions_equal
-from common.diagnose.recorded.variable_pairs import VariableMatch
+from common.diagnose.recorded.variable_match import VariableMatch
 
 SAME_DECAY = 0.01  # largest relative difference of decays of which a script's gradients show one
 PairedSettings = tuple[VariableMatch, OptimizerSettings, OptimizerSettings]  # of a variable in A and in B

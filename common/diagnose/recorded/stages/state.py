@@ -21,7 +21,7 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import list_place_effects
 from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
-from common.diagnose.recorded.variable_pairs import VariableMatch
+from common.diagnose.recorded.variable_match import VariableMatch
 from common.map.array_differences import compute_norm
 
 # Two elements of gradients count as equal if they differ by less than this share of A's element ...
