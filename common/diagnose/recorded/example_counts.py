@@ -11,6 +11,7 @@ import numpy as np
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.differing_calls import describe_call_counts
 from common.diagnose.recorded.example_order import count_known, pair_arrays, project_steps
+from common.diagnose.recorded.operations.stopped_gradients import explain_call_without_gradient
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import LABELS
 from common.diagnose.recorded.time_axis import takes_time_first
@@ -31,7 +32,10 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
         if side.get_facts(step).get("passes_of_others") and not other.get_facts(step).get("passes_of_others"):
             sentence = f": {side.name.upper()} adds the gradients of a backward pass for another optimizer: zero_grad "
             return Explanation("zero_grad_missing", f"{sentence}is missing", side=side.name)
-    if calls := describe_call_counts(pair.sides, step):
+    calls = describe_call_counts(pair.sides, step)
+    if calls and (explanation := explain_call_without_gradient(pair)):
+        return explanation
+    if calls:
         return Explanation("number_of_calls", f"{difference}: {calls}", confirmed=False)
     earlier = [number for number in pair.steps if number < step]
     smaller, larger = pair.sides if counts[0] < counts[1] else pair.sides[::-1]

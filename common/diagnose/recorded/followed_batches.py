@@ -110,6 +110,7 @@ class FollowedBatches:
             timed = {name for name, leaf in leaves.items() if is_timed(leaf, sizes)}
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
         count = infer_count(leaf.shape for leaf in leaves.values()) or 0
+        arrays = _lay_out_calls(arrays, leaves)
         frames = {array[:, 0].shape for name, array in arrays.items() if name.startswith(ALL_CALLS)}
         turned = {
             name
@@ -226,3 +227,16 @@ class FollowedBatches:
                 "the loop gets what the model and the loss receive"
             )
         return cast
+
+
+def _lay_out_calls(arrays: Arrays, leaves: Mapping[str, np.ndarray]) -> Arrays:
+    """Return arrays with the inputs of all calls [n, calls, ...] in the layout of a leaf [calls, n, ...]."""
+    converted = dict(arrays)
+    for name, array in arrays.items():
+        for leaf in leaves.values() if name.startswith(ALL_CALLS) else ():
+            if leaf.shape[:2] != array.shape[1::-1]:
+                continue
+            calls = [convert_to_layout(array[:, call], leaf[0]) for call in range(array.shape[1])]
+            if calls[0].shape == leaf.shape[1:]:
+                converted[name] = np.stack(calls, axis=1)
+    return converted

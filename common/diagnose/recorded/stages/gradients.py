@@ -18,13 +18,14 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.stages.loss import find_side_formulas
 from common.diagnose.recorded.update_directions import read_directions
-from common.diagnose.rounding import is_close
+from common.diagnose.rounding import is_close, rounding_tolerance
 from common.map.array_differences import relative_difference
 
 # The norm of a smaller gradient counts as this share of the norm of the step's largest gradient. The gradient of a bias
 # before BatchNorm, for example, holds only rounding errors.
 SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
 GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
+USUAL_SHARE = 0.2  # the noise of a gradient as a share of the median difference of the gradients, if most are equal
 LISTED = 3  # number of parameters that a sentence names
 TOLERANCE = 1e-3  # largest relative difference between a gradient and an explanation that reproduces it
 LARGEST_TOLERANCE = 0.1  # the same if the weights differ: with 1, any gradient would be close to any other
@@ -93,11 +94,20 @@ def _compare_step(
     noise = max(GRADIENT_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
     is_first = step == pair.equal_steps[0]
     earlier = {} if is_first else read_paired_gradients(pair, pair.equal_steps[pair.equal_steps.index(step) - 1])
+    # A gradient sums terms of both signs, so its small elements may be rounding errors of large terms. A gradient that
+    # was recovered from slots also has the rounding errors of earlier gradients.
+    norms = {
+        title: max(smallest, *(float(np.linalg.norm(x)) for x in (a, *earlier.get(title, ())[:1])))
+        for title, (a, _) in gradients.items()
+    }
+    # Terms that cancel in the gradients of the outputs, such as those of normalized vectors, show in most gradients
+    usual = np.median([relative_difference(*gradients[title], min_norm=norm) for title, norm in norms.items()] or [0])
+    if usual <= rounding_tolerance(noise, pair.precision):
+        noise = max(noise, USUAL_SHARE * float(usual))
     for title, (a, b) in gradients.items():
-        # A gradient sums terms of both signs, so its small elements may be rounding errors of large terms. A gradient
-        # that was recovered from slots also has the rounding errors of earlier gradients.
-        norm = max(smallest, *(float(np.linalg.norm(x)) for x in (a, *earlier.get(title, ())[:1])))
-        check = stage.compare_arrays(f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
+        check = stage.compare_arrays(
+            f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=norms[title]
+        )
         if check.differs:
             differing[title] = a, b
     return differing
