@@ -164,8 +164,10 @@ def find_section(
     if matches.are_equal(*targets):
         return None
     a, b = (
-        SectionSide(trace, target, matched - _list_choices(trace))
-        for trace, target, matched in zip((trace_a, trace_b), targets, matches.matched, strict=True)
+        SectionSide(trace, target, matched - _list_choices(trace) - chance)
+        for trace, target, matched, chance in zip(
+            (trace_a, trace_b), targets, matches.matched, _list_chance_matches(targets, matches), strict=True
+        )
     )
     if not a.operations and not b.operations:
         return None
@@ -179,6 +181,14 @@ def find_section(
         unused_in_b=_list_unused(a, b, matches.are_equal),
         matches=matches,
     )
+
+
+def _list_chance_matches(targets: tuple[int, int], matches: TensorMatches) -> list[set[int]]:
+    """Return the target of each side if it only seems to equal a tensor of the other side, else nothing."""
+    return [
+        {target} if matches.is_matched_by_chance(target, is_of_a=is_of_a) else set()
+        for target, is_of_a in zip(targets, (True, False), strict=True)
+    ]
 
 
 def _list_choices(trace: OperationTrace) -> set[int]:

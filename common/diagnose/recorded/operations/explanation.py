@@ -22,6 +22,7 @@ from common.diagnose.recorded.operations.first_results import (
     find_other_partners,
     find_unrecorded,
 )
+from common.diagnose.recorded.operations.operation_names import normalize_name
 from common.diagnose.recorded.operations.operation_words import describe_lines, locate, shorten
 from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
 from common.diagnose.recorded.operations.section_side import SectionSide
@@ -256,7 +257,10 @@ def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
         return _explain_one_side(section, place, a, b, confirmed=section.begins_with(a or b, 0 if a else 1))
     is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
     reason = f"{EQUAL_TENSORS} " if is_exact else ""
-    return Explanation("operation", f"{place}: {reason}{_describe_sides(section, a, b)}", confirmed=is_exact)
+    sentence = f"{place}: {reason}{_describe_sides(section, a, b)}"
+    # All other operations are aligned, such as a product before a sum and after a mean
+    are_other_reductions = sorted(map(normalize_name, [*a, *b])) == ["mean", "sum"]
+    return Explanation("operation", sentence, confirmed=is_exact or are_other_reductions)
 
 
 def _describe_sides(section: DifferingSection, a: Sequence[Operation], b: Sequence[Operation]) -> str:

@@ -148,8 +148,16 @@ def find_omitted(
             for received, (name, inputs) in product(longer.list_tensors(operation), following[:MOST_COMPARED]):
                 without = name, [received if tensor in results else tensor for tensor in inputs]
                 if _has_counterpart(without, shorter, matches, is_reversed=bool(side)):
+                    if list_surplus(_list_replacing(operation, shorter), shorter, longer):
+                        return None  # a mean in place of a sum, perhaps after a product
                     return ([], [operation]) if side else ([operation], [])
     return None
+
+
+def _list_replacing(operation: Operation, other: SectionSide) -> list[Operation]:
+    """Return the means of the other side that may stand in place of a sum, or its sums in place of a mean."""
+    name = {"sum": "mean", "mean": "sum"}.get(normalize_name(operation))
+    return [x for x in other.operations if normalize_name(x) == name]
 
 
 def list_surplus(operations: Sequence[Operation], longer: SectionSide, shorter: SectionSide) -> list[Operation]:

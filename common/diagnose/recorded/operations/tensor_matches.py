@@ -13,6 +13,8 @@ from common.recording.operation_format import TensorStatistics
 
 MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that are compared with each of the other side's
 
+CLOSER = 0.1  # share of the distance of two tensors, or of the tolerance, that is much less
+
 
 class TensorMatches:
     """Tensors of A's operations and tensors of B's that have the same numbers."""
@@ -70,6 +72,21 @@ class TensorMatches:
                 remaining.remove(counterpart)
         equal = len(b[:MOST_COMPARED]) - len(remaining)
         return equal, len(a) + len(b) - 2 * equal
+
+    def is_matched_by_chance(self, tensor: int, *, is_of_a: bool) -> bool:
+        """Check whether another tensor of a side is much closer to each counterpart of a tensor of this side.
+
+        A sum with a small term, for example, may equal the sum without it within the tolerance.
+        """
+        rows, others = (self._a, self._b) if is_of_a else (self._b, self._a)
+        norms, counterparts = rows[:, 1], others[self._compare(others, rows[tensor])]
+        for norm in counterparts[:, 1]:
+            distances = np.abs(norms - norm)[rows[:, 0] == rows[tensor, 0]]
+            if min(distances) > CLOSER * abs(rows[tensor, 1] - norm) or abs(
+                rows[tensor, 1] - norm
+            ) <= CLOSER * self._tolerance * abs(norm):
+                return False
+        return bool(len(counterparts))
 
     @cached_property
     def matched(self) -> tuple[frozenset[int], frozenset[int]]:
