@@ -166,6 +166,7 @@ class StepEvents(TypedDict, total=False):
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     passes_of_others: int  # number of micro-batches whose gradients were for another optimizer, and were not cleared
     changed_weights: list[str]  # parameters that the script changed between the update before and this one
+    received_states: dict[str, bool]  # whether recurrent layers of PyTorch received a state that is not 0, by path
     evaluation_mode: bool  # whether the model of PyTorch was in evaluation mode
     terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends
     calls: list[int]  # calls of the model in each micro-batch; absent in older records, which may hold the first only

@@ -19,7 +19,7 @@ KERAS_LAYER = re.compile(r"(tf_)?keras\.(src\.)?layers\.(?!layer$)")  # the modu
 KERAS_REGULARIZER = re.compile(r"(tf_)?keras\.(src\.)?regularizers\b")
 RECURRENT_KINDS = {"LSTM", "GRU", "SimpleRNN", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
 COMPOSITE_KINDS = {"MultiHeadAttention", "GroupedQueryAttention", "Bidirectional"}
-INTERNAL_ATTRIBUTES = {"built", "name", "supports_masking", "autocast", "stateful", "trainable", "supports_jit"}
+INTERNAL_ATTRIBUTES = {"built", "name", "supports_masking", "autocast", "trainable", "supports_jit"}
 
 
 def find_layer_class(layer: Layer) -> type:

@@ -39,6 +39,12 @@ def read_autocast(device_type: str) -> dict[str, object]:
     return {"autocast": str(dtype).replace("torch.", "") if is_enabled else None}
 
 
+def read_layer_autocast(layer: torch.nn.Module) -> object:
+    """Return the type of autocast on the device of a layer; None: off."""
+    device_type = next((parameter.device.type for parameter in layer.parameters(recurse=False)), "cpu")
+    return read_autocast(device_type)["autocast"]
+
+
 def find_rank() -> tuple[int, int]:
     """Return the rank of this process and the number of processes."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -18,8 +18,9 @@ from torch_impl.record.arrays import first_tensor, list_references, name_argumen
 from torch_impl.record.copies import Copies
 from torch_impl.record.direct_calls import observe_direct_calls
 from torch_impl.record.draws import RandomDraws
-from torch_impl.record.environment import read_autocast
+from torch_impl.record.environment import read_layer_autocast
 from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
+from torch_impl.record.layer_states import LayerStates
 from torch_impl.record.model_facts import (
     describe_layer,
     find_unflattened_shape,
@@ -49,6 +50,7 @@ class ModelCall:
         facts: The layers in the order in which the pass entered them.
         marks: The marks of the outputs in the graph.
         parts: The paths of layers that the script called instead of the model, or with its outputs.
+        states: The states that recurrent layers received.
         is_training: Whether the model was in training mode.
         begins_with_part: Whether the script called the first one instead of the model.
     """
@@ -59,6 +61,7 @@ class ModelCall:
     facts: list[LayerFacts] = field(default_factory=list)
     marks: list[MarkReference] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
+    states: LayerStates = field(default_factory=LayerStates)
     is_training: bool = True
     begins_with_part: bool = False
     references: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # to inputs, and to what parts returned
@@ -168,8 +171,9 @@ class CallObserver:
             self._see_draws()
             self._stack.append(path)
             self.operations.enter_layer(path, module, (args, dict(kwargs)))
-            self.autocast = self.autocast or read_autocast(_get_device_type(module))["autocast"]
+            self.autocast = self.autocast or read_layer_autocast(module)
             call = self.pending[-1]
+            call.states.see(path, module, args, kwargs)
             name = f"layer/{path}/input"
             if not self.records_layers or name in call.layers or any(facts["path"] == path for facts in call.facts):
                 return
@@ -293,7 +297,3 @@ class CallObserver:
         if self._observes_layers:
             facts = describe_layer(path, layer, self._names, shape)
             self.pending[-1].facts.append({**facts, "source": source} if source else facts)
-
-
-def _get_device_type(module: torch.nn.Module) -> str:
-    return next((parameter.device.type for parameter in module.parameters(recurse=False)), "cpu")

@@ -108,6 +108,11 @@ class MicroBatch:
         """The arrays that the model and the loss received."""
         return [*self._name_labels().values(), *(array for call in self.calls for array in call.inputs.values())]
 
+    @property
+    def received_states(self) -> dict[str, bool]:
+        """Whether recurrent layers received a state that is not zero in the first forward pass, by their path."""
+        return self.calls[0].states.received if self.calls else {}
+
     def name_arrays(self, number: int) -> Arrays:
         """Return the batch and the outputs by their names in a record. number: index of the micro-batch."""
         kinds = {f"batch/{number}/label": self._name_labels(), f"batch/{number}/other": self.others}
@@ -198,6 +203,8 @@ class Step:
             facts["passes_of_others"] = self.passes_of_others
         if not all(call.is_training for batch in self.micro_batches for call in batch.calls):
             facts["evaluation_mode"] = True
+        if self.micro_batches and self.micro_batches[0].received_states:
+            facts["received_states"] = self.micro_batches[0].received_states
         if self.changed_weights:
             facts["changed_weights"] = self.changed_weights
         return facts

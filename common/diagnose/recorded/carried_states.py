@@ -58,10 +58,20 @@ def _pair_states(inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndar
 def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | None:
     """Explain a difference that begins after the first step: only one script passes the states of a batch on.
 
-    The explanation is confirmed if the other model receives a constant state. Otherwise it may keep its state itself.
+    The explanation is confirmed if the other model receives a constant state, or keeps none itself.
     """
     states = [list_carried_states(side, step) for side in (a, b)]
-    if bool(states[0]) == bool(states[1]):
+    keeping = [_keeps_state(side, step) for side in (a, b)]
+    if not any(states):
+        if {*keeping} != {True, False} or step == a.record.steps[0]:
+            return None
+        keeper, lacking = (a, b) if keeping[0] else (b, a)
+        sentence = (
+            f"step {step}: a recurrent layer of {keeper.name.upper()} begins with the state that the model has kept "
+            f"from the batch before, and that of {lacking.name.upper()} with zeros"
+        )
+        return Explanation("state_not_carried", sentence, side=lacking.name)
+    if all(states) or keeping[bool(states[0])]:
         return None
     lacking, carrying = (b, a) if states[0] else (a, b)
     inputs, others = (_read_first_inputs(side, step) for side in (lacking, carrying))
@@ -69,12 +79,21 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
     # One framework may have a state for each layer, and the other one the states of all layers in one array
     sizes |= {array.size for array in lacking.batches.read_step(step, "output").values() if not _is_constant(array)}
     constants = {array.size for array in inputs.values() if _is_constant(array)}
-    is_confirmed = bool(sizes & constants)
+    is_confirmed = bool(sizes & constants) or keeping[bool(states[0])] is False
     sentence = (
         f"step {step}: {carrying.name.upper()}'s model receives the state that it returned for the batch before, and "
         f"{lacking.name.upper()}'s does not{'' if is_confirmed else ', unless it keeps its state itself'}"
     )
     return Explanation("state_not_carried", sentence, is_confirmed, lacking.name)
+
+
+def _keeps_state(side: RecordedSide, step: int) -> bool | None:
+    """Check whether recurrent layers receive states that their model has kept; None if it is not recorded."""
+    if side.is_torch:
+        first, states = (side.get_facts(x).get("received_states", {}) for x in (side.record.steps[0], step))
+        return any(has_state and not first.get(path) for path, has_state in states.items()) if states else None
+    stateful = [layer["attributes"]["stateful"] for layer in side.layers if "stateful" in layer["attributes"]]
+    return any(stateful) if stateful else None
 
 
 def _read_first_inputs(side: RecordedSide, step: int) -> dict[str, np.ndarray]:

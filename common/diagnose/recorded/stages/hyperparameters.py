@@ -16,15 +16,14 @@ from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, compare_
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
 from common.diagnose.recorded.stages.script_decays import find_side_with_penalty, have_equal_decays, pair_settings
+from common.diagnose.recorded.training_modes import compare_modes
 from common.map.array_differences import list_different_settings
-from common.recording.record_format import ROOT, LayerFacts
+from common.recording.record_format import ROOT
 
 # Fields of OptimizerSettings that follow from the framework, and that no script can set
 FIXED_SETTINGS = ("epsilon_place", "rate_inside_velocity", "rounds_scalars")
-EVALUATION_MODE = "evaluation_mode"  # name of the cause that layers are in evaluation mode on one side only
 NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen on one side only
 DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")  # attributes that decide a model's outputs
 SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")  # attributes that are compared at the layers themselves
@@ -210,7 +209,7 @@ def _compare_layers(stage: Stage, pair: RecordPair) -> None:
         listed = [", ".join(f"{rate:g}" for rate in side_rates) or "none" for side_rates in rates]
         sentence = f"the rates of dropout are {listed[0]} in A and {listed[1]} in B"
         stage.add_cause("dropout_rate", "b", "dropout", sentence)
-    _compare_modes(stage, pair)
+    compare_modes(stage, pair)
     if pair.a.is_torch == pair.b.is_torch:
         _compare_model_config(stage, pair)
         _compare_unpaired_layers(stage, pair)
@@ -241,62 +240,3 @@ def _compare_model_config(stage: Stage, pair: RecordPair) -> None:
             stage.add_mismatch(name)
             sentence = f"the model's {name} is {value} in A and {roots[1][name]} in B"
             stage.add_cause(name, "b", name, sentence, confirmed=False)
-
-
-def _compare_modes(stage: Stage, pair: RecordPair) -> None:
-    """Find layers such as dropout and BatchNorm that are in evaluation mode on one side only."""
-    for side, other in (pair.sides, pair.sides[::-1]):
-        steps = [step for step in pair.steps if _is_in_evaluation(side, step) and not _is_in_evaluation(other, step)]
-        if steps and steps[0] != pair.steps[0]:  # the layers show the mode of the first step
-            stage.add_mismatch("mode")
-            sentence = (
-                f"in {side.name.upper()}, the model is in evaluation mode in step {steps[0]}: call model.train() "
-            )
-            stage.add_cause(EVALUATION_MODE, side.name, "mode", f"{sentence}after each evaluation")
-            return
-    if not (pair.a.layers and pair.b.layers):
-        return
-    for side, other in (pair.sides, pair.sides[::-1]):
-        paths = _list_paths_in_evaluation(pair, side, other)
-        if not paths:
-            continue
-        stage.add_mismatch("mode")
-        name = side.name.upper()
-        mistake = (
-            f"in {name}, {paths[0]} is in evaluation mode" if side.is_training else f"{name} trains in evaluation mode"
-        )
-        call = "model.train() before each epoch" if side.is_torch else "the model with training=True"
-        sentence = f"{mistake}: call {call}; {paths[0]} computes something else"
-        stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
-
-
-def _is_in_evaluation(side: RecordedSide, step: int) -> bool:
-    return side.get_facts(step).get("evaluation_mode", False)
-
-
-def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: RecordedSide) -> list[str]:
-    """Return the paths of a side's layers that depend on the mode and are in evaluation mode on this side only."""
-    dependent = {layer["path"]: layer for layer in side.layers if _depends_on_mode(layer)}
-    layers = {layer["path"]: layer for layer in other.layers}
-    pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)
-             for match in pair.models.layers]  # fmt: skip
-    paths = [
-        path
-        for path, path_of_other in pairs
-        if path in dependent
-        and path_of_other in layers
-        and _is_in_training_mode(layers[path_of_other], other)
-        and not _is_in_training_mode(dependent[path], side)
-    ]
-    return paths or ([*dependent] if other.is_training and not side.is_training else [])
-
-
-def _is_in_training_mode(layer: LayerFacts, side: RecordedSide) -> bool:
-    """Check whether a layer is in training mode. A frozen BatchNormalization of Keras is in evaluation mode always."""
-    variables = [layer["variables"][role] for role in ("gamma", "beta") if role in layer["variables"]]
-    is_frozen = not side.is_torch and bool(variables) and side.trainable.isdisjoint(variables)
-    return layer["training"] and not is_frozen
-
-
-def _depends_on_mode(layer: LayerFacts) -> bool:
-    return bool(find_dropout_rate(layer)) or "Batch" in layer["kind"]

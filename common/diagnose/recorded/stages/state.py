@@ -20,7 +20,8 @@ from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import list_place_effects
-from common.diagnose.recorded.stages.hyperparameters import EVALUATION_MODE, NOT_TRAINED
+from common.diagnose.recorded.stages.hyperparameters import NOT_TRAINED
+from common.diagnose.recorded.training_modes import EVALUATION_MODE
 from common.diagnose.recorded.variable_match import VariableMatch
 from common.map.array_differences import compute_norm
 

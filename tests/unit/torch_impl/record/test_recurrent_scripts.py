@@ -22,7 +22,7 @@ class LanguageModel(nn.Module):
         self.head = nn.Linear(UNITS, WORDS)
 
     def forward(
-        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...]
+        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] | None = None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         hidden, states = self.recurrent(self.embedding(tokens), states)
         return self.head(hidden.flatten(0, 1)), states
@@ -34,7 +34,7 @@ class KeepingModel(LanguageModel):
     kept: tuple[torch.Tensor, ...] = (torch.zeros(1, EXAMPLES, UNITS),) * 2
 
     def forward(
-        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] = ()
+        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] | None = None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         outputs, states = super().forward(tokens, self.kept)
         self.kept = tuple(state.detach() for state in states)
@@ -87,13 +87,29 @@ def test_states_that_are_not_passed_on_are_named(tmp_path: Path) -> None:
     assert [(cause.cause, cause.side, cause.confirmed) for cause in causes] == [("state_not_carried", "b", True)]
 
 
-@pytest.mark.parametrize(("factor", "expected"), [(1.0, []), (1.5, [("state_not_carried", False)])])
-def test_states_that_a_model_keeps_itself_are_no_confirmed_cause(
-    factor: float, expected: list[tuple[str, bool]], tmp_path: Path
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_states_that_a_model_keeps_itself_are_no_cause(factor: float, tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path, batch_first=True, carries=None, factor=factor)
+    assert [cause.sentence for cause in diagnosis.causes] == []
+    assert diagnosis.has_equal_stages == (factor == 1.0)
+
+
+@pytest.mark.parametrize(("keeps", "expected"), [(True, [("state_not_carried", "a", True)]), (False, [])])
+def test_a_state_that_only_one_model_keeps_is_named(
+    keeps: bool, expected: list[tuple[str, str, bool]], tmp_path: Path
 ) -> None:
-    causes = diagnose(tmp_path, batch_first=True, carries=None, factor=factor).causes
-    assert [(cause.cause, cause.confirmed) for cause in causes] == expected
-    assert all("unless it keeps its state itself" in cause.sentence for cause in causes)
+    for directory, is_kept in ((tmp_path / "a", False), (tmp_path / "b", keeps)):
+        torch.manual_seed(0)
+        model = KeepingModel(batch_first=True) if is_kept else LanguageModel(batch_first=True)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        Recorder(str(directory), model, optimizer)
+        for _ in range(3):
+            tokens = torch.randint(WORDS, (EXAMPLES, TIME))
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(tokens)[0], tokens.flatten()).backward()
+            optimizer.step()
+    diagnosis = diagnose_records(tmp_path / "a", tmp_path / "b")
+    assert [(cause.cause, cause.side, cause.confirmed) for cause in diagnosis.causes] == expected
 
 
 class ExchangingModel(LanguageModel):

@@ -120,6 +120,8 @@ def test_empty_arrays_are_no_states() -> None:
     resetting, carrying = (
         SimpleNamespace(
             name=name,
+            is_torch=False,
+            layers=[],
             record=SimpleNamespace(steps=[1, 2]),
             batches=SimpleNamespace(
                 list_micro_batches=lambda _: [(0, 0)],

@@ -1,0 +1,71 @@
+"""Layers, such as dropout and BatchNorm, that only one of two scripts calls in evaluation mode.
+
+A is the reference record of a diagnosis, and B the record that is compared with it.
+"""
+
+from common.diagnose.findings import Stage
+from common.diagnose.recorded.layer_vocabulary import find_dropout_rate
+from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.recording.record_format import LayerFacts
+
+EVALUATION_MODE = "evaluation_mode"  # name of the cause
+
+
+def compare_modes(stage: Stage, pair: RecordPair) -> None:
+    """Find layers such as dropout and BatchNorm that are in evaluation mode on one side only."""
+    for side, other in (pair.sides, pair.sides[::-1]):
+        steps = [step for step in pair.steps if _is_in_evaluation(side, step) and not _is_in_evaluation(other, step)]
+        if steps and steps[0] != pair.steps[0]:  # the layers show the mode of the first step
+            stage.add_mismatch("mode")
+            sentence = (
+                f"in {side.name.upper()}, the model is in evaluation mode in step {steps[0]}: call model.train() "
+            )
+            stage.add_cause(EVALUATION_MODE, side.name, "mode", f"{sentence}after each evaluation")
+            return
+    if not (pair.a.layers and pair.b.layers):
+        return
+    for side, other in (pair.sides, pair.sides[::-1]):
+        paths = _list_paths_in_evaluation(pair, side, other)
+        if not paths:
+            continue
+        stage.add_mismatch("mode")
+        name = side.name.upper()
+        mistake = (
+            f"in {name}, {paths[0]} is in evaluation mode" if side.is_training else f"{name} trains in evaluation mode"
+        )
+        call = "model.train() before each epoch" if side.is_torch else "the model with training=True"
+        sentence = f"{mistake}: call {call}; {paths[0]} computes something else"
+        stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
+
+
+def _is_in_evaluation(side: RecordedSide, step: int) -> bool:
+    return side.get_facts(step).get("evaluation_mode", False)
+
+
+def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: RecordedSide) -> list[str]:
+    """Return the paths of a side's layers that depend on the mode and are in evaluation mode on this side only."""
+    dependent = {layer["path"]: layer for layer in side.layers if _depends_on_mode(layer)}
+    layers = {layer["path"]: layer for layer in other.layers}
+    pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)
+             for match in pair.models.layers]  # fmt: skip
+    paths = [
+        path
+        for path, path_of_other in pairs
+        if path in dependent
+        and path_of_other in layers
+        and _is_in_training_mode(layers[path_of_other], other)
+        and not _is_in_training_mode(dependent[path], side)
+    ]
+    return paths or ([*dependent] if other.is_training and not side.is_training else [])
+
+
+def _is_in_training_mode(layer: LayerFacts, side: RecordedSide) -> bool:
+    """Check whether a layer is in training mode. A frozen BatchNormalization of Keras is in evaluation mode always."""
+    variables = [layer["variables"][role] for role in ("gamma", "beta") if role in layer["variables"]]
+    is_frozen = not side.is_torch and bool(variables) and side.trainable.isdisjoint(variables)
+    return layer["training"] and not is_frozen
+
+
+def _depends_on_mode(layer: LayerFacts) -> bool:
+    return bool(find_dropout_rate(layer)) or "Batch" in layer["kind"]
