@@ -33,7 +33,7 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
             sentence = f": {side.name.upper()} adds the gradients of a backward pass for another optimizer: zero_grad "
             return Explanation("zero_grad_missing", f"{sentence}is missing", side=side.name)
     calls = describe_call_counts(pair.sides, step)
-    if calls and (explanation := explain_call_without_gradient(pair)):
+    if calls and (explanation := explain_call_without_gradient(pair, step)):
         return explanation
     if calls:
         return Explanation("number_of_calls", f"{difference}: {calls}", confirmed=False)

@@ -3,18 +3,20 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
-import re
+import numpy as np
 
 from common.diagnose.findings import Explanation
+from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.operation_words import describe_lines, locate
 from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.rounding import rounding_tolerance
+from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import is_close, rounding_tolerance
 from common.recording.operation_format import Operation
+from common.recording.record_format import name_call
 
-OUTPUT_OF_CALL = re.compile(r"batch/0/call/\d+/output/")  # the begin of the names of the outputs of later calls
 STOPS = ("detach", "detach_", "data", "StopGradient")  # operations through which no gradient is computed
 
 
@@ -47,36 +49,45 @@ def explain_stopped_gradients(pair: RecordPair) -> Explanation | None:
     return None
 
 
-def explain_call_without_gradient(pair: RecordPair) -> Explanation | None:
+def explain_call_without_gradient(pair: RecordPair, step: int) -> Explanation | None:
     """Name a call of the model that only one script makes without a gradient, such as under torch.no_grad.
 
-    A record does not count such a call, but its output is among the tensors from which the loss is computed.
+    A record does not hold such a call, but its output is among the tensors from which the loss is computed.
+
+    Args:
+        pair: The records.
+        step: The step, in which one script calls its model more often.
     """
-    traces = [side.record.ranks[0].operations for side in pair.sides]
-    a, b = traces
+    a, b = (side.record.ranks[0].operations for side in pair.sides)
     if a is None or b is None or a["loss"] is None or b["loss"] is None:
         return None
+    calls = [_list_outputs(side, step) for side in pair.sides]
     tolerance = rounding_tolerance(pair.noise, pair.precision)
-    for name, trace, other in (("b", b, a), ("a", a, b)):
-        assert trace["loss"] is not None
-        side, matches = (
-            SectionSide(trace, trace["loss"], ()),
-            TensorMatches(trace["tensors"], other["tensors"], tolerance),
-        )
-        outputs = {call: number for call, number in other["names"].items() if OUTPUT_OF_CALL.match(call)}
-        named = {call for call in trace["names"] if OUTPUT_OF_CALL.match(call)}
-        for call, number in outputs.items():
-            received = [x for operation in side.operations for x in operation["inputs"]]
-            tensor = next((x for x in received if matches.are_equal(x, number)), None)
-            if tensor is None or call in named:
-                continue
-            line = locate(side.list_users([tensor])[0])
+    lacking, full = (b, a) if len(calls[0]) > len(calls[1]) else (a, b)
+    of_lacking, of_full = (calls[1], calls[0]) if lacking is b else (calls[0], calls[1])
+    matches = TensorMatches(lacking["tensors"], full["tensors"], tolerance)
+    assert lacking["loss"] is not None
+    side = SectionSide(lacking, lacking["loss"], ())
+    for call, outputs in enumerate(of_full):
+        prefix = f"{name_call(0, call)}/output/"
+        numbers = [number for name, number in full["names"].items() if name.startswith(prefix)]
+        is_recorded = any(is_close(x, y, tolerance) for x in outputs for others in of_lacking for y in others)
+        users = [x for x in side.operations for y in numbers if any(matches.are_equal(z, y) for z in x["inputs"])]
+        if users and not is_recorded:
+            name = "B" if lacking is b else "A"
             sentence = (
-                f": call {int(call.split('/')[3]) + 1} of the model has no gradient in {name.upper()}, as under "
-                f"torch.no_grad or after detach: its output enters the loss in {line}"
+                f": {describe_call(call, len(of_full))} has no gradient in {name}, as under torch.no_grad or after "
+                f"detach: its output enters the loss in {locate(users[0])}"
             )
-            return Explanation("stopped_gradient", sentence, side=name)
+            return Explanation("stopped_gradient", sentence, side=name.lower())
     return None
+
+
+def _list_outputs(side: RecordedSide, step: int) -> list[list[np.ndarray]]:
+    """Return the outputs of each recorded call in the first micro-batch of a step."""
+    rank, number = side.batches.list_micro_batches(step)[0]
+    count = len(side.batches.count_rows(step, rank, number))
+    return [[*side.batches.read_call(step, rank, number, "output", call).values()] for call in range(count)]
 
 
 def _receive_equal(a: Operation, b: Operation, matches: TensorMatches) -> bool:

@@ -1,5 +1,6 @@
 """Scripts that call a model several times in a step, and scripts with several recorders."""
 
+import contextlib
 import json
 import weakref
 from collections.abc import Callable
@@ -438,3 +439,20 @@ def test_a_call_whose_gradient_enters_the_loss_is_recorded(tmp_path: Path) -> No
     optimizer.step()
     assert read_facts(tmp_path)["steps"][0]["calls"] == [2]
     assert (read_step(tmp_path, 1)["batch/0/input/0"] == inputs.detach().numpy()).all()
+
+
+@pytest.mark.parametrize("is_detached", [True, False])
+def test_a_call_without_gradient_whose_output_enters_the_loss_is_named(is_detached: bool, tmp_path: Path) -> None:
+    def combine(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [functional.mse_loss(model(x) * model(y), torch.ones(8, 1))]
+
+    def combine_without_gradient(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        outputs = model(x)
+        with contextlib.nullcontext() if is_detached else torch.no_grad():
+            others = model(y).detach()
+        return [functional.mse_loss(outputs * others, torch.ones(8, 1))]
+
+    (cause,) = diagnose(tmp_path, combine, combine_without_gradient).causes
+    assert (cause.cause, cause.side, cause.confirmed) == ("stopped_gradient", "b", True)
+    assert "the second of 2 calls of the model has no gradient in B" in cause.sentence
+    assert "test_several_calls.py:" in cause.sentence

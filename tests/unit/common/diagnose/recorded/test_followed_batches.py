@@ -429,3 +429,31 @@ def test_indices_of_tables_keep_the_examples_second(tmp_path: Path) -> None:
     assert np.array_equal(batch["2"], indices.T)
     assert "1" not in batch
     assert any("numbers the examples" in note for note in batches.notes)
+
+
+def test_a_decoder_gets_its_target_and_leaves_the_source_to_the_encoder(tmp_path: Path) -> None:
+    """The target is an input of the recorded decoder and a label, and the script's batch has a source before it."""
+    source, target = 1 + np.arange(EXAMPLES * 6).reshape(2, EXAMPLES, 3) % 17
+    states = np.linspace(0, 1, EXAMPLES, dtype=np.float32)[:, None]
+    batches = write_record(tmp_path, {"0": states, "1": target}, {"y_true": target}, {"0": source})
+    filled = batches.fill({"0": target, "1": source}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], source)
+    np.testing.assert_array_equal(filled["1"], target)
+
+
+@pytest.mark.parametrize("has_channels_last", [True, False])
+def test_an_array_that_a_script_splits_into_its_calls_gets_the_inputs_of_all(
+    has_channels_last: bool, tmp_path: Path
+) -> None:
+    arrays = {
+        f"batch/{number}/{call}input/0": np.split(IMAGES + index, 2)[number]
+        for number in range(2)
+        for index, call in enumerate(("", "call/1/"))
+    }
+    batches = write_steps(tmp_path, "tensorflow", [arrays])
+    expected = np.stack([IMAGES, IMAGES + 1])
+    expected = expected if has_channels_last else np.moveaxis(expected, -1, 2)
+    filled = batches.fill({"0": np.zeros_like(expected)}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], expected)

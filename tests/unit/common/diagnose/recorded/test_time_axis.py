@@ -135,3 +135,11 @@ def test_empty_arrays_are_no_states() -> None:
     assert list_carried_states(cast(Any, resetting), 2) == []
     assert list_carried_states(cast(Any, carrying), 2) == [("y", "x")]
     assert explain_reset(cast(Any, resetting), cast(Any, carrying), 2) is None
+
+
+def test_labels_with_a_row_for_each_example_show_that_a_layer_takes_the_examples_for_the_time() -> None:
+    x = np.zeros((5, 3, 4))
+    calls = {"gru/input": x}
+    assert find_sizes([describe(False)], calls, [x], [np.zeros((5, 1))]) is None
+    for labels in (np.zeros((3, 1)), np.zeros((5, 3)), np.zeros(15)):
+        assert find_sizes([describe(False)], calls, [x], [labels]) == (5, 3)

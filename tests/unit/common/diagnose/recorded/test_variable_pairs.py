@@ -108,3 +108,37 @@ def test_another_layer_of_the_size_of_fused_projections_is_not_split() -> None:
     matches = {match.names_b[0]: match.names_a for match in pairs.variables}
     assert matches["logits/kernel"] == ("head.weight",)
     assert all(matches[f"{name}/kernel"] == ("block.qkv.weight",) for name in names[:3])
+
+
+@pytest.mark.parametrize(("name", "is_paired"), [("std", False), ("x_std", False), ("var", True)])
+def test_a_standard_deviation_gets_no_variance(name: str, is_paired: bool) -> None:
+    torch = _build_model(is_torch=True, layers=[("Scale", "scale", {"mean": [3], name: [3]}, "")])
+    keras = _build_model(is_torch=False, layers=[("Normalization", "scale", {"mean": [3], "variance": [3]}, "")])
+    pairs = _pair(torch, keras)
+    names = {match.names_a: match.names_b for match in pairs.variables}
+    assert names.get((f"scale.{name}",)) == (("scale/variance",) if is_paired else None)
+
+
+def test_norms_of_shortcuts_follow_other_convolutions_than_those_of_the_main_branch() -> None:
+    """Keras calls the convolution of the shortcut first, and neither names nor the layers after them show the pairs."""
+    roles: dict[bool, tuple[str, ...]] = {
+        True: ("Conv2d", "BatchNorm2d", "weight", "weight", "running_mean"),
+        False: ("Conv2D", "BatchNormalization", "kernel", "gamma", "moving_mean"),
+    }
+    models = []
+    for is_torch, order in ((True, ("main", "norm1", "shortcut", "norm2")), (False, ("shortcut", "main", "b", "a"))):
+        conv, norm, weight, scale, mean = roles[is_torch]
+        shapes = {"main": [4, 4, 3, 3], "shortcut": [4, 2, 1, 1]}
+        sources = {"norm1": "main", "norm2": "shortcut", "a": "main", "b": "shortcut"}
+        layers: Layers = [
+            (norm, name, {scale: [4], mean: [4]}, sources[name])
+            if name in sources
+            else (conv, name, {weight: shapes[name] if is_torch else shapes[name][::-1]}, "")
+            for name in order
+        ]
+        head = (
+            ("Linear", "head", {"weight": [3, 4]}, "norm1") if is_torch else ("Dense", "head", {"kernel": [4, 3]}, "")
+        )
+        models.append(_build_model(is_torch=is_torch, layers=[*layers, head]))
+    paths = {layer.path_a: layer.path_b for layer in _pair(*models).layers if layer.path_a.startswith("norm")}
+    assert paths == {"norm1": "a", "norm2": "b"}

@@ -389,3 +389,30 @@ def test_operations_that_order_numbers_are_added_to_another_explanation() -> Non
     pair = make_pair(flatten((0, 1)), flatten((1, 0)))
     explanation = add_lines(Explanation("flatten_order", "other order"), pair, "layer/head/input", "layer/head/input")
     assert explanation.sentence.startswith("other order (A computes permute in ")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_a_mean_in_place_of_a_sum_is_named_though_a_product_comes_before_it(scale: float) -> None:
+    """A sum with a small term equals the sum without it within the tolerance."""
+
+    def compute(is_mean: bool) -> OperationTrace:
+        script = _script()
+        x = script.name("weight/logits", script.inputs["logits"])
+        first = script.call("sum", np.sum, script.call("exp", np.exp, x))
+        squares, factor = script.call("square", np.square, x), to_tensor(-0.5 * scale)
+        if is_mean:
+            second = script.call("mean", np.mean, script.call("mul", np.multiply, squares, factor))
+        else:
+            second = script.call("mul", np.multiply, script.call("sum", np.sum, squares), factor)
+        return script.finish(script.call("add", np.add, first, second))
+
+    pair = make_pair(compute(False), compute(True))
+    pair.noise = 1e-9 if scale == 1.0 else pair.noise
+    explanation = explain_operations(pair, "loss", LOSS, LOSS)
+    if scale == 1.0:
+        assert explanation is not None
+        assert (explanation.cause, explanation.confirmed) == ("operation", True)
+        assert "A computes sum in" in explanation.sentence
+        assert "and B mean in" in explanation.sentence
+    else:
+        assert explanation is None

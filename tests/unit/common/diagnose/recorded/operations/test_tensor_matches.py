@@ -39,3 +39,13 @@ def test_many_equal_tensors_are_compared_once() -> None:
     matches._compare = lambda rows, row: counts.append(len(rows)) or compare(rows, row)  # type: ignore[method-assign, func-returns-value]
     assert [len(tensors) for tensors in matches.matched] == [20_000, 20_000]
     assert sum(counts) < 10
+
+
+def test_a_sum_with_a_small_term_is_matched_by_chance() -> None:
+    total, with_term = (measure(to_tensor(x)) for x in (1000.0, 1000.005))
+    matches = TensorMatches([total], [measure(to_tensor(1000.00001)), with_term], 1e-5)
+    assert matches.are_equal(0, 1)
+    assert matches.is_matched_by_chance(1, is_of_a=False)
+    assert not matches.is_matched_by_chance(0, is_of_a=False)
+    assert not matches.is_matched_by_chance(0, is_of_a=True)
+    assert not TensorMatches([total], [with_term], 1e-5).is_matched_by_chance(0, is_of_a=False)
