@@ -60,6 +60,7 @@ class ModelCall:
         results: The tensors that it returned.
         layers: The observer of its layers; None if they are not observed.
         parts: The names of the layers that the script called instead of the model.
+        is_trained: Whether these layers have variables that are trained: a teacher within the model has none.
     """
 
     inputs: Arrays
@@ -67,6 +68,7 @@ class ModelCall:
     results: list[tf.Tensor] = field(default_factory=list)
     layers: LayerObserver | None = None
     parts: list[str] = field(default_factory=list)
+    is_trained: bool = False
 
 
 @dataclass(eq=False)
@@ -92,8 +94,8 @@ class MicroBatch:
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
 
     def select_calls(self, unused: Collection[ModelCall | LossCall]) -> None:
-        """Keep the calls of the model and of losses that are used, or all if none is used, and name the labels."""
-        self.calls = [call for call in self.calls if call not in unused] or self.calls
+        """Keep the calls that are used, of the model without a teacher and of losses, or all, and name the labels."""
+        self.calls = [call for call in self.calls if call not in unused and call.is_trained] or self.calls
         self.loss_calls = [call for call in self.loss_calls if call not in unused] or self.loss_calls
         for index, loss_call in enumerate(self.loss_calls):
             suffix = f".{index}" if index else ""

@@ -183,6 +183,7 @@ class StepObserver:
         call = batch.calls[-1]
         is_first_layer = not call.results
         call.parts += [] if is_model else [layer.name]
+        call.is_trained |= is_model or bool(layer.trainable_variables)
         if call.layers is not None and find_replica() == 0:
             self._observed_call = call
             returned = self.operations.call_layer(call.layers.wrap(original), layer, args, kwargs)

@@ -79,7 +79,12 @@ def _convert_logits(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray,
         of_side, of_other = outputs[index], outputs[1 - index]
         if (probabilities := _align_with_logits_of_keras(side, of_side, of_other)) is not None:
             return (of_side, probabilities) if index == 0 else (probabilities, of_side)
-        if (probabilities := _apply_function_of_script(side, of_side, of_other)) is not None:
+        probabilities = None
+        if all(form != LOGITS for _, form in find_forms((b, a)[index])):  # otherwise the other side has it twice
+            probabilities = _apply_function_of_loss(side, of_side, of_other)
+        if probabilities is None:
+            probabilities = _apply_function_of_script(side, of_side, of_other)
+        if probabilities is not None:
             return (probabilities, of_other) if index == 0 else (of_other, probabilities)
     return None
 
@@ -93,6 +98,19 @@ def _align_with_logits_of_keras(side: RecordedSide, outputs: np.ndarray, other: 
         if form == LOGITS and _are_in_form(outputs, (kind, PROBABILITIES)):
             axis = _find_class_axis(outputs, (kind, PROBABILITIES))
             if is_close(aligned := ACTIVATIONS[kind, PROBABILITIES](other, axis), outputs, EQUAL):
+                return aligned
+    return None
+
+
+def _apply_function_of_loss(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
+    """Return a side's logits as probabilities if its loss converts them and the other model has the same; else None.
+
+    What the other side's loss does with its probabilities does not matter: the stage "loss" compares it.
+    """
+    for kind, form in find_forms(side):
+        if form == LOGITS and _are_in_form(other, (kind, PROBABILITIES)):
+            axis = _find_class_axis(other, (kind, PROBABILITIES))
+            if is_close(aligned := ACTIVATIONS[kind, PROBABILITIES](outputs, axis), other, EQUAL):
                 return aligned
     return None
 

@@ -38,6 +38,12 @@ def test_an_activation_that_no_loss_explains_stays() -> None:
     assert align_outputs(*sides, outputs) == outputs
 
 
+def test_a_softmax_of_a_loss_counts_whatever_the_other_loss_does_with_probabilities() -> None:
+    sides = build_side(*LOSSES["logits"]), build_side(False, "BinaryCrossentropy", {"from_logits": False})
+    outputs = align_outputs(*sides, (LOGITS, FORMS["probabilities"]))
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12)
+
+
 def test_each_output_of_a_model_with_several_losses_is_aligned_by_itself() -> None:
     losses = {"0": {"name": KERAS, "arguments": {"from_logits": False}}, "1": {"name": "mse", "arguments": {}}}
     sides = build_side(*LOSSES["logits"]), build_side(False, "several", losses)  # type: ignore[arg-type]
