@@ -78,7 +78,7 @@ class RecordedBatches:
     def _read_call(self, step: int, rank: int, number: int, kind: str, call: int = 0) -> dict[str, np.ndarray]:
         """Return the arrays of a kind, "input", "output" or "label", of one call, examples-first."""
         file, prefix = self._record.ranks[rank].open_step(step), name_call(number, call)
-        arrays = file.select(f"{prefix}/{kind}")
+        arrays = name_sample_weights(file.select(f"{prefix}/{kind}"))
         first_sizes, timed_input = self._time_first
         timed = None if timed_input is None else file.select(f"{prefix}/input").get(timed_input)
         examples = self._infer_count(step, rank, number, call) if timed is None else None
@@ -174,3 +174,16 @@ class RecordedBatches:
         labels = {LABELS: inputs[LABELS]} if LABELS in inputs else self.read_step(step, "label")
         rows = {name: split_examples(array, count) for name, array in labels.items() if name not in WEIGHTS_IN_LOSS}
         return {name: array for name, array in rows.items() if len(array) == count}
+
+
+def name_sample_weights(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return labels with the weights of examples under one name.
+
+    PyTorch's binary cross entropy receives them as `weight`, the name of the weights of classes in other losses.
+    """
+    weights, target = arrays.get(CLASS_WEIGHTS), arrays.get("target")
+    if weights is None or target is None or target.dtype.kind != "f" or not weights.ndim:
+        return arrays
+    if weights.shape != target.shape and weights.shape != (len(target), *[1] * (target.ndim - 1)):
+        return arrays
+    return {SAMPLE_WEIGHTS if name == CLASS_WEIGHTS else name: array for name, array in arrays.items()}

@@ -42,14 +42,15 @@ def find_class_weights(leaves: Mapping[str, np.ndarray]) -> dict[str, ClassWeigh
     for name, weights in leaves.items():
         if weights.ndim != 1 or weights.dtype.kind != "f" or len(np.unique(weights)) < 2:
             continue
-        if not np.isfinite(weights).all() or weights.min() < 0:
-            continue
+        if not np.isfinite(weights).all() or weights.min() < 0 or np.isin(weights, (0, 1)).all():
+            continue  # numbers 0 and 1 are labels
         for other, labels in leaves.items():
             if other == name or labels.size != len(weights) or labels.dtype.kind not in "biuf":
                 continue
             if (labels != np.round(labels)).any():
                 continue
             pairs = np.unique(np.stack([labels.ravel().astype(np.float64), weights.astype(np.float64)]), axis=1)
-            if len(np.unique(pairs[0])) == pairs.shape[1] < len(weights):
+            # Few classes: a column with many values, such as an age, has as many weights
+            if len(np.unique(pairs[0])) == pairs.shape[1] <= len(weights) / 2:
                 rules[name] = ClassWeights(other, dict(pairs.T.tolist()), weights.dtype)
     return rules
