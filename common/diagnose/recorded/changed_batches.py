@@ -4,11 +4,14 @@ A is the reference record of a diagnosis, and B the record that is compared with
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from common.diagnose.findings import Explanation, Stage
-from common.diagnose.recorded.example_order import ArrayPair
+from common.diagnose.recorded.example_order import ArrayPair, are_close, convert_to_layout
+from common.diagnose.recorded.preparation import explain_preparation
+from common.diagnose.recorded.record_pair import RecordPair
 
 
 def note_changed_batches(stage: Stage, explanations: Sequence[tuple[ArrayPair, Explanation]]) -> bool:
@@ -31,6 +34,49 @@ def note_changed_batches(stage: Stage, explanations: Sequence[tuple[ArrayPair, E
             "do what both scripts do to a batch, such as adding noise, before recorder.batches(...)"
         )
     return False
+
+
+def replace_computed_inputs(pairs: Sequence[ArrayPair], pair: RecordPair, step: int) -> list[ArrayPair]:
+    """Return the pairs of inputs, with arrays of the batches in place of inputs that one script computes from them.
+
+    A script may compute what its model receives within a step, such as noisy images, where the model of the other
+    script receives the images and the noise. The record of the first script has these as labels or as other arrays.
+
+    Args:
+        pairs: The pairs of inputs.
+        pair: The records, of which B's followed A's.
+        step: The step.
+    """
+    batches = [
+        [array for kind in ("input", "label", "other") for array in side.batches.read_step(step, kind).values()]
+        for side in pair.sides
+    ]
+    replaced: list[ArrayPair] = []
+    for known in pairs:
+        a, b = find_equal(known.a, batches[1]), find_equal(known.b, batches[0])
+        if not _have_other_values(known):
+            replaced.append(known)
+        elif a is not None:
+            replaced.append(replace(known, b=a))
+        elif b is not None:
+            replaced.append(replace(known, a=b))
+        else:
+            return [*pairs]
+    return replaced
+
+
+def _have_other_values(pair: ArrayPair) -> bool:
+    """Check whether two inputs of one shape differ, and no preparation certainly explains it."""
+    if pair.a.shape != pair.b.shape or are_close(pair.a, pair.b):
+        return False
+    return not explain_preparation(pair.a, pair.b, pair.is_label).confirmed
+
+
+def find_equal(array: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return the array with the same numbers in the layout of `array`; None if there is none, or if it is constant."""
+    converted = [convert_to_layout(other, array) for other in others if len(other) == len(array)]
+    is_constant = not array.size or bool((array == array.flat[0]).all())
+    return None if is_constant else next((x for x in converted if np.array_equal(x, array)), None)
 
 
 def omit_computed_inputs(stage: Stage, step: int, explanations: Sequence[tuple[ArrayPair, Explanation]]) -> bool:

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from common.diagnose.findings import Stage
 from common.diagnose.recorded.example_order import ArrayPair, find_order
+from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.model_calls import describe_call
+from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 
@@ -54,6 +57,32 @@ def find_differing_call(pair: RecordPair, step: int, arrays: Sequence[ArrayPair]
         changed or calls[differing],
         describe_call(repeated[0], count) if repeated else "",
     )
+
+
+def explain_differing_call(stage: Stage, step: int, differing: DifferingCall) -> None:
+    """Add the cause of a difference in the inputs of one call of the model, if the inputs of other calls are equal."""
+    explained = [(array, explain_preparation(array.a, array.b, array.is_label)) for array in differing.arrays]
+    for array, _ in explained:
+        stage.add_mismatch(f"step {step}: {array.title} of {differing.title}")
+    constant_labels = [
+        array for array in differing.arrays if array.is_label and is_constant(array.a) and is_constant(array.b)
+    ]
+    for array in constant_labels:
+        values = f"is {array.a.flat[0]:g} in A and {array.b.flat[0]:g} in B: the scripts make it themselves"
+        sentence = f"step {step}: {array.title} of {differing.title} {values}"
+        stage.add_cause("made_labels", "b", array.title, sentence)
+    known = [
+        (array, x) for array, x in explained if x.confirmed and not any(array is other for other in constant_labels)
+    ]
+    for array, explanation in known:
+        prefix = f"step {step}: {array.title} of {differing.title} of B "
+        stage.add_explanation(array.title, explanation, prefix=prefix)
+    if not stage.causes:
+        sentence = f"step {step}: {differing.title} receives other values in B, and {differing.equal_calls} the same"
+        if differing.repeated_call:
+            sentence = f"step {step}: {differing.title} receives the examples of {differing.repeated_call} again in B"
+        is_known = bool(differing.repeated_call)
+        stage.add_cause("other_inputs_of_call", "b", differing.arrays[0].title, sentence, confirmed=is_known)
 
 
 def _has_same_inputs(call: Sequence[ArrayPair], other: Sequence[ArrayPair]) -> bool:

@@ -107,7 +107,13 @@ class LeafMatcher:
         One further leaf then gets the array that the model or its loss receives, whatever other leaves have its shape:
         the noise of a generator is one of two in its batch, and the target of a decoder is one of two sequences.
         """
-        others = {_get_key(name): name for name in arrays if name.startswith(OTHER)}
+        # Without a loss function that the recorder knows, the labels of Keras are arrays of the batch
+        has_labels = self._has_batch_as_labels()
+        others = {
+            _get_key(name): name
+            for name in arrays
+            if name.startswith(OTHER) or (has_labels and name.startswith("label ") and _get_key(name).isdecimal())
+        }
         places = {_get_key(leaf): leaf for leaf in leaves}
         remaining = [leaf for key, leaf in places.items() if key not in others]
         # An input that is a label as well is one array of the batch
@@ -126,6 +132,10 @@ class LeafMatcher:
             for leaf, name in matches.items()
         )
         return matches if fit else {}
+
+    def _has_batch_as_labels(self) -> bool:
+        """Check whether the labels have the names of the places of a batch, because no loss function was seen."""
+        return not self._side.is_torch and self._side.record.facts["loss"] is None
 
     def _leave_out_numbering(self, leaves: Arrays, arrays: Arrays) -> tuple[Arrays, Arrays]:
         """Return the leaves and the recorded arrays without those that only number the examples for one script."""

@@ -8,13 +8,18 @@ import numpy as np
 
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.recorded.carried_states import explain_reset, list_carried_states, list_states_of_calls
-from common.diagnose.recorded.changed_batches import note_changed_batches, omit_computed_inputs
+from common.diagnose.recorded.changed_batches import (
+    find_equal,
+    note_changed_batches,
+    omit_computed_inputs,
+    replace_computed_inputs,
+)
 from common.diagnose.recorded.columns import join_columns
 from common.diagnose.recorded.differing_calls import (
-    DifferingCall,
     describe_other_pairs,
     describe_uncounted_calls,
     describe_unjoined,
+    explain_differing_call,
     find_differing_call,
     has_several_calls,
 )
@@ -35,7 +40,6 @@ from common.diagnose.recorded.example_order import (
 from common.diagnose.recorded.losses.computed_labels import is_computed
 from common.diagnose.recorded.losses.partial_labels import compare_partial_labels, explain_input_as_label, is_label
 from common.diagnose.recorded.losses.weights_in_loss import compare_weights_in_loss
-from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_batches import LABELS
@@ -104,7 +108,7 @@ def _compare_step(stage: Stage, pair: RecordPair, step: int) -> bool:
         return not stage.causes
     differing_call = find_differing_call(pair, step, arrays)
     if differing_call is not None:
-        _explain_call(stage, step, differing_call)
+        explain_differing_call(stage, step, differing_call)
     else:
         _explain_step(stage, pair, step, arrays)
     return False
@@ -125,6 +129,7 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
     )
     inputs_a, inputs_b = join_columns(inputs_a, inputs_b), join_columns(inputs_b, inputs_a)
     inputs, missing_in_b, missing_in_a = pair_arrays(inputs_a, inputs_b)
+    inputs = replace_computed_inputs(inputs, pair, step) if pair.has_followed else inputs
     labels_a, labels_b = (side.batches.read_labels(step) for side in pair.sides)
     received = [*labels_a.values(), *labels_b.values()]
     for name, source, lacking in (
@@ -132,7 +137,7 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
         *((name, inputs_b, "a") for name in missing_in_a),
     ):
         # A model that computes its own loss receives the labels, too; in the other script they may reach only the loss
-        if not any(np.array_equal(source[name], label) for label in received):
+        if find_equal(source[name], received) is None:
             _report_missing(stage, step, name, source[name], lacking)
     labels = pair_arrays(labels_a, labels_b, are_labels=True)[0]
     return inputs + [label for label in labels if is_label(label) and not is_computed(pair, label)]
@@ -226,32 +231,6 @@ def _explain_together(
     )
     stage.add_cause("other_state_of_loss", "b", title, sentence, confirmed=False)
     return True
-
-
-def _explain_call(stage: Stage, step: int, differing: DifferingCall) -> None:
-    """Add the cause of a difference in the inputs of one call of the model, if the inputs of other calls are equal."""
-    explained = [(array, explain_preparation(array.a, array.b, array.is_label)) for array in differing.arrays]
-    for array, _ in explained:
-        stage.add_mismatch(f"step {step}: {array.title} of {differing.title}")
-    constant_labels = [
-        array for array in differing.arrays if array.is_label and is_constant(array.a) and is_constant(array.b)
-    ]
-    for array in constant_labels:
-        values = f"is {array.a.flat[0]:g} in A and {array.b.flat[0]:g} in B: the scripts make it themselves"
-        sentence = f"step {step}: {array.title} of {differing.title} {values}"
-        stage.add_cause("made_labels", "b", array.title, sentence)
-    known = [
-        (array, x) for array, x in explained if x.confirmed and not any(array is other for other in constant_labels)
-    ]
-    for array, explanation in known:
-        prefix = f"step {step}: {array.title} of {differing.title} of B "
-        stage.add_explanation(array.title, explanation, prefix=prefix)
-    if not stage.causes:
-        sentence = f"step {step}: {differing.title} receives other values in B, and {differing.equal_calls} the same"
-        if differing.repeated_call:
-            sentence = f"step {step}: {differing.title} receives the examples of {differing.repeated_call} again in B"
-        is_known = bool(differing.repeated_call)
-        stage.add_cause("other_inputs_of_call", "b", differing.arrays[0].title, sentence, confirmed=is_known)
 
 
 def _explain_other_order(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair], count: int) -> bool:
