@@ -119,6 +119,10 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     """
     if b.shape[1:] == a.shape[1:]:
         return b
+    if a.ndim >= 2 and b.shape[1:-1] == a.shape[1:] and are_one_hot(b) and a.dtype.kind in "iu":
+        return b.argmax(-1)  # of each token
+    if b.ndim >= 2 and a.shape[1:-1] == b.shape[1:] and are_one_hot(a) and b.dtype.kind in "iu":
+        return (b[..., None] == np.arange(a.shape[-1])).astype(a.dtype)
     for candidate in (move_channels_last(b), np.moveaxis(b, -1, 1)) if b.ndim >= 3 else ():
         if candidate.shape[1:] == a.shape[1:]:
             return candidate
@@ -129,6 +133,11 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     if a.ndim == 2 and b.ndim == 1:
         return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
     return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
+
+
+def are_one_hot(array: np.ndarray) -> bool:
+    """Check whether the last axis has a single 1 among zeros, as in codes of classes."""
+    return array.ndim > 1 and bool(np.isin(array, (0, 1)).all() and (array.sum(-1) == 1).all())
 
 
 def _are_classes(labels: np.ndarray) -> bool:

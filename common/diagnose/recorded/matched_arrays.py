@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from common.diagnose.recorded.example_order import convert_to_layout
+from common.diagnose.recorded.example_order import are_one_hot, convert_to_layout
 
 FEWEST = 16  # integers, or rows of other numbers, that show a range of values
 MOST = 0.5  # share of values outside of the range of another array that makes the ranges count as different
@@ -95,7 +95,8 @@ def is_continuous(array: np.ndarray) -> bool:
 
 def is_mask_of_other(array: np.ndarray, other: np.ndarray) -> bool:
     """Check whether an array is a mask of True and False, and another array has other numbers than 0 and 1."""
-    return array.dtype.kind == "b" and not bool(((other == 0) | (other == 1)).all())
+    is_mask = array.dtype.kind == "b" and not (array.ndim == other.ndim + 1 and are_one_hot(array))
+    return is_mask and not bool(((other == 0) | (other == 1)).all())
 
 
 def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:

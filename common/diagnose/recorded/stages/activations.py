@@ -24,6 +24,7 @@ from common.diagnose.recorded.joined_outputs import join_outputs
 from common.diagnose.recorded.merged_rows import arrange_rows
 from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
+from common.diagnose.recorded.operations.initial_states import explain_initial_state
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.padded_rows import hide_padding
 from common.diagnose.recorded.record_pair import RecordPair
@@ -177,6 +178,8 @@ class _LayerComparison:
             return explanation
         masks = list_masks(batch)
         explanation = explain_layer(layer, expected, call_of_b, self.weights, masks)
+        if not explanation.confirmed and (state := explain_initial_state(self.pair, layer)):
+            return state
         sizes = [self._list_sizes(side) for side in self.pair.sides]
         if layer.kind == "batch norm" and not explanation.confirmed and sizes[0] != sizes[1]:
             sentence = (
