@@ -258,6 +258,9 @@ def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
     is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
     reason = f"{EQUAL_TENSORS} " if is_exact else ""
     sentence = f"{place}: {reason}{_describe_sides(section, a, b)}"
+    if place == LOSS and not is_exact:  # two notations of one loss, perhaps of numbers in another order
+        words = _describe_layouts((section.a, section.b), [[*section.a.received], [*section.b.received]])
+        sentence += f"; before, {words}" if words else ""
     # All other operations are aligned, such as a product before a sum and after a mean
     are_other_reductions = sorted(map(normalize_name, [*a, *b])) == ["mean", "sum"]
     return Explanation("operation", sentence, confirmed=is_exact or are_other_reductions)
