@@ -76,7 +76,7 @@ def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFa
     """
     attributes = {
         name: _simplify(name, value)
-        for name, value in {**vars(_get_owner(layer)), **vars(layer)}.items()
+        for name, value in {**_read_regularizers(layer), **vars(_get_owner(layer)), **vars(layer)}.items()
         if not name.startswith("_") and name not in INTERNAL_ATTRIBUTES
     }
     return {
@@ -88,6 +88,12 @@ def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFa
         "composite": None,
         "training": False,
     }
+
+
+def _read_regularizers(layer: Layer) -> dict[str, object]:
+    """Return the regularizers of the variables of a layer, which a layer of the script passes to `add_weight`."""
+    regularizers = {_get_path(x).rpartition("/")[2]: getattr(x, "regularizer", None) for x in _list_variables(layer)}
+    return {f"{role}_regularizer": known for role, known in regularizers.items() if known is not None}
 
 
 def _simplify(name: str, value: Any) -> object:  # noqa: ANN401  an attribute of any layer
@@ -157,9 +163,12 @@ def _get_owner(layer: Layer) -> Layer:
 
 def _name_roles(layer: Layer, names: Mapping[int, str]) -> dict[str, str]:
     """Return the names of the variables of a layer by role."""
+    return {_get_path(x).rpartition("/")[2]: names[id(x)] for x in _list_variables(layer) if id(x) in names}
+
+
+def _list_variables(layer: Layer) -> list[Any]:
+    """Return the variables that a layer, or its cell, has itself."""
     owner = _get_owner(layer)
     if is_keras_3(layer):
-        variables = [*owner._trainable_variables, *owner._non_trainable_variables]
-    else:
-        variables = [*owner._trainable_weights, *owner._non_trainable_weights]
-    return {_get_path(x).rpartition("/")[2]: names[id(x)] for x in variables if id(x) in names}
+        return [*owner._trainable_variables, *owner._non_trainable_variables]
+    return [*owner._trainable_weights, *owner._non_trainable_weights]

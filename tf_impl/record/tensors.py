@@ -10,14 +10,18 @@ import tensorflow as tf
 
 from common.recording.record_writer import SAMPLE_SIZE, Sample, draw_sample
 
+MOST_ELEMENTS = 2**24  # of a sparse matrix that is recorded as a dense one
 Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007
 
 
 def name_tensors(nested: object, name: str = "") -> dict[str, tf.Tensor]:
     """Return the tensors in nested containers by name. A name joins keys and positions, as in "0.labels".
 
-    A ragged or sparse tensor counts as a container of the tensors that it consists of.
+    A ragged or sparse tensor counts as a container of the tensors that it consists of, and a sparse matrix of numbers,
+    such as the edges of a graph, as a dense one: PyTorch's has other parts.
     """
+    if is_matrix(nested):
+        nested = tf.sparse.to_dense(nested)
     if isinstance(nested, tf.Tensor):
         return {name or "0": nested}
     if isinstance(nested, np.ndarray):
@@ -34,10 +38,19 @@ def name_tensors(nested: object, name: str = "") -> dict[str, tf.Tensor]:
     return {leaf: tensor for path, value in paths.items() for leaf, tensor in name_tensors(value, path).items()}
 
 
+def is_matrix(nested: object) -> bool:
+    """Check whether an object is a sparse matrix of floating-point numbers that is small enough to be dense."""
+    if not isinstance(nested, tf.SparseTensor) or not nested.dtype.is_floating:
+        return False
+    return nested.shape.rank == 2 and 0 < (nested.shape.num_elements() or 0) <= MOST_ELEMENTS
+
+
 def replace_tensors(nested: Any, tensors: Mapping[str, tf.Tensor], name: str = "") -> Any:  # noqa: ANN401
     """Return nested containers with some tensors replaced. tensors: the replacements by name, as in name_tensors."""
     if isinstance(nested, (tf.Tensor, np.ndarray)):
         return tensors.get(name or "0", nested)
+    if is_matrix(nested):
+        return tf.sparse.from_dense(tensors[name or "0"]) if (name or "0") in tensors else nested
 
     def replace(key: object, value: object) -> Any:  # noqa: ANN401
         return replace_tensors(value, tensors, f"{name}.{key}" if name else str(key))

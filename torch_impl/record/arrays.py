@@ -37,6 +37,12 @@ def copy_tensor(tensor: torch.Tensor) -> np.ndarray:
     return np.array(array, order="C") if shares_memory else np.ascontiguousarray(array).reshape(array.shape)
 
 
+def convert_array(array: np.ndarray, template: torch.Tensor) -> torch.Tensor:
+    """Return an array as a tensor with the device, the type and the layout, such as a sparse one, of a template."""
+    tensor = torch.from_numpy(np.array(array, order="C")).to(template.device, template.dtype)
+    return tensor if template.layout == torch.strided else tensor.to_sparse(layout=template.layout)
+
+
 def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (name, tensor) for the tensors in nested containers. A name joins keys and positions, as in "0.labels"."""
     if isinstance(nested, torch.Tensor):

@@ -19,7 +19,14 @@ from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError
 from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts
-from torch_impl.record.arrays import first_tensor, name_lengths, name_tensors, replace_tensors, view_tensor
+from torch_impl.record.arrays import (
+    convert_array,
+    first_tensor,
+    name_lengths,
+    name_tensors,
+    replace_tensors,
+    view_tensor,
+)
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import find_rank
 from torch_impl.record.model_calls import CallObserver
@@ -200,10 +207,7 @@ class Follower:
         arrays = self._batches.fill(leaves, *find_rank())
         if arrays is None:
             return batch
-        followed = {
-            name: torch.from_numpy(np.array(array, order="C")).to(tensors[name].device, tensors[name].dtype)
-            for name, array in arrays.items()
-        }
+        followed = {name: convert_array(array, tensors[name]) for name, array in arrays.items()}
         return replace_tensors(batch, followed)
 
     def _load_weights(self, model: torch.nn.Module, layers: list[LayerFacts]) -> None:

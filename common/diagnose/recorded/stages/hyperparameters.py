@@ -12,12 +12,17 @@ from common.diagnose.recorded.clipping import compare_clipping
 from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, translate_attributes
 from common.diagnose.recorded.losses.loss_settings import compare_loss_settings
-from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, compare_regularizers
+from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, compare_regularizers, read_regularizers
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
-from common.diagnose.recorded.stages.script_decays import find_side_with_penalty, have_equal_decays, pair_settings
+from common.diagnose.recorded.stages.script_decays import (
+    find_side_with_penalty,
+    have_equal_decays,
+    pair_settings,
+    read_declared_decays,
+)
 from common.diagnose.recorded.training_modes import compare_modes
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import ROOT
@@ -25,6 +30,7 @@ from common.recording.record_format import ROOT
 # Fields of OptimizerSettings that follow from the framework, and that no script can set
 FIXED_SETTINGS = ("epsilon_place", "rate_inside_velocity", "rounds_scalars")
 NOT_TRAINED = "not_trained"  # name of the cause that a variable is frozen on one side only
+DECLARED_DECAY = "weight_decay with L2 regularizers"  # the setting that both together are
 DECIDING = re.compile(r"act|drop|scal|heads|window|theta|pool|position")  # attributes that decide a model's outputs
 SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")  # attributes that are compared at the layers themselves
 LAYER_CAUSES = {  # name of the cause by the setting
@@ -115,11 +121,15 @@ def _compare_optimizers(stage: Stage, pair: RecordPair) -> None:
         sentence = f"the loss of {side.upper()} has the weight decay of the other side's optimizer as a penalty: the "
         stage.add_mismatch("weight_decay")
         stage.add_cause(DECAY_PENALTY, side, "weight_decay", f"{sentence}losses differ by it, and the updates do not")
+    declared = read_declared_decays(pair, paired)
+    has_regularizers = any(read_regularizers(side) for side in pair.sides)
     differences: dict[tuple[str, str, str], list[str]] = {}
     for match, a, b in paired:
         for name, values in _list_differences(a, b):
             if name == "weight_decay" and pair.compares_directions:
                 continue
+            if name == "weight_decay" and has_regularizers and len({*declared[match.title]}) > 1:
+                name, values = DECLARED_DECAY, declared[match.title]
             differences.setdefault((name, str(values[0]), str(values[1])), []).append(match.title)
     compared = len(paired)
     have_decay = [any(settings[side].decay_matters for _, *settings in paired) for side in (0, 1)]
@@ -166,7 +176,7 @@ def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tupl
     """Return the name of the cause and the side that has it."""
     if name == "weight decay":
         return "weight_decay_coupled", "b" if value_b == "part of the gradient" else "a"
-    if name == "weight_decay":
+    if name in ("weight_decay", DECLARED_DECAY):
         if is_partial:
             return "weight_decay_on_biases", "b" if float(value_a) == 0 else "a"
         return ("no_weight_decay", "b") if float(value_b) == 0 else ("weight_decay", "b")

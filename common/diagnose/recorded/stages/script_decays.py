@@ -108,15 +108,21 @@ def find_side_with_penalty(pair: RecordPair, paired: Sequence[PairedSettings]) -
 
 def are_decays_penalties(pair: RecordPair) -> bool:
     """Check whether regularizers declare what the weight decays of the optimizers lack, for each pair of parameters."""
-    factors = [read_regularizers(side) for side in pair.sides]
     paired = pair_settings(pair)
+    decays = read_declared_decays(pair, paired)
+    return bool(_list_differing(paired)) and all(_are_close(*decay) for decay in decays.values())
+
+
+def read_declared_decays(pair: RecordPair, paired: Sequence[PairedSettings]) -> dict[str, tuple[float, float]]:
+    """Return the weight decay of each pair of parameters, with that of L2 regularizers, by the title of the pair."""
+    factors = [read_regularizers(side) for side in pair.sides]
+    decays = {}
     for match, a, b in paired:
-        (l1_a, l2_a), (l1_b, l2_b) = (
+        (_, l2_a), (_, l2_b) = (
             x.get(names[0], (0.0, 0.0)) for x, names in zip(factors, (match.names_a, match.names_b), strict=True)
         )
-        if l1_a != l1_b or not _are_close(a.weight_decay + 2 * l2_a, b.weight_decay + 2 * l2_b):
-            return False
-    return bool(_list_differing(paired))
+        decays[match.title] = a.weight_decay + 2 * l2_a, b.weight_decay + 2 * l2_b
+    return decays
 
 
 def _list_differing(paired: Sequence[PairedSettings]) -> list[tuple[VariableMatch, float]]:
