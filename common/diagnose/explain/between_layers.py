@@ -27,7 +27,7 @@ from common.diagnose.explain.pooling import find_pooling
 from common.diagnose.explain.projected_attention import explain_projected_attention
 from common.diagnose.explain.reductions import list_reduced
 from common.diagnose.explain.scored_sums import explain_scored_sum
-from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
+from common.diagnose.explain.softmax_axis import explain_log_softmax, explain_softmax, explain_weighted_sum
 from common.diagnose.explain.sums import compute_sum, describe_sum, find_sum
 from common.diagnose.explain.time_axis import explain_time_axis
 from common.diagnose.explain.vector_functions import AXES_OF_VECTORS, explain_vector_function, find_vector_function
@@ -74,6 +74,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
     explanation = (
         explain_order(section.described_tensor, a, b, terms)
         or explain_gated_halves(section)
+        or explain_log_softmax(place, a, b)
         or _explain_constant(section)
         or explain_factor(section.described_tensor, a, b, terms)
         or _explain_changed_activation(section)

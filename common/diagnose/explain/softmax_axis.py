@@ -6,7 +6,7 @@ A is the reference run of a diagnosis, and B the run that is compared with it.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from common.diagnose.explain.activation_difference import INVERSES
 from common.diagnose.explain.sums import Terms
@@ -187,3 +187,18 @@ def fits_constants(difference: np.ndarray, is_known: np.ndarray, constant_axes: 
         return False
     fitted = matrix @ coefficients
     return is_close(fitted, values, SCORE_TOLERANCE) or bool(np.abs(fitted - values).max() < SCORE_TOLERANCE)
+
+
+def explain_log_softmax(place: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Explain arrays of which one is the log_softmax of the other over the examples or another axis; else None.
+
+    Both differ by the same array for each index of this axis. Over the last axis, log_softmax is an activation.
+    """
+    for axis in range(a.ndim - 1):
+        for side, x, y in (("B", a, b), ("A", b, a)):
+            if a.shape[axis] > 1 and is_close(log_softmax(x, axis), y):
+                words = "the examples" if axis == 0 else f"axis {axis}"
+                return Explanation(
+                    "softmax_axis", f"{place}: {side} computes log_softmax over {words}", side=side.lower()
+                )
+    return None

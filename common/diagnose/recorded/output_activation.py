@@ -28,7 +28,8 @@ TORCH_FORMS = {  # the form that a loss function of PyTorch takes
 }
 APPLIED = {  # the kind of output that a function takes, which scripts call between the model and the loss
     "softmax": CLASSES, "log_softmax": CLASSES, "Softmax": CLASSES, "LogSoftmax": CLASSES, "sigmoid": BINARY,
-    "logsigmoid": BINARY, "Sigmoid": BINARY, "LogSigmoid": BINARY,
+    "logsigmoid": BINARY, "Sigmoid": BINARY, "LogSigmoid": BINARY, "SoftmaxCrossEntropyWithLogits": CLASSES,
+    "SparseSoftmaxCrossEntropyWithLogits": CLASSES,
 }  # fmt: skip
 EQUAL = 1e-4  # largest relative error of outputs that count as equal here
 SUM_TOLERANCE = 1e-2  # probabilities in bfloat16 may differ from a sum of 1 by this
@@ -116,7 +117,7 @@ def _apply_function_of_loss(side: RecordedSide, outputs: np.ndarray, other: np.n
 
 
 def _apply_function_of_script(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
-    """Return a side's logits as probabilities if its script converts them and the other side has the same; else None.
+    """Return a side's logits as probabilities if its script converts them and the other side has these; else None.
 
     With such a conversion, the loss may have an unknown form.
     """
@@ -125,9 +126,10 @@ def _apply_function_of_script(side: RecordedSide, outputs: np.ndarray, other: np
         return None
     returned = {number for name, number in trace["names"].items() if name.startswith("batch/0/output/")}
     kinds = {APPLIED.get(x["name"]) for x in trace["operations"] if not x["layer"] and returned & {*x["inputs"][:1]}}
-    for kind in sorted(kind for kind in kinds if kind is not None):
-        if _are_in_form(other, (kind, PROBABILITIES)):
-            aligned = ACTIVATIONS[kind, PROBABILITIES](outputs, _find_class_axis(other, (kind, PROBABILITIES)))
+    forms = product(sorted(kind for kind in kinds if kind is not None), (PROBABILITIES, LOG_PROBABILITIES))
+    for form in forms:
+        if form in ACTIVATIONS and _are_in_form(other, form):
+            aligned = ACTIVATIONS[form](outputs, _find_class_axis(other, form))
             if is_close(aligned, other, EQUAL):
                 return aligned
     return None

@@ -95,7 +95,7 @@ def diagnose_records(
             _drop_differences_without_effect(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
-    if pair.has_difference("activations") and are_decays_penalties(pair):
+    if pair.has_difference("activations", "loss") and are_decays_penalties(pair):
         _drop_declared_decays(pair)
     _drop_needless_causes(pair)
     for stage in pair.stages:
@@ -194,7 +194,7 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
 
 
 def _drop_declared_decays(pair: RecordPair) -> None:
-    """Remove differing weight decays that regularizers replace, if the outputs differ, so that no gradient shows it."""
+    """Remove differing weight decays that regularizers replace, if the loss differs, so that no gradient shows it."""
     for stage in pair.stages:
         stage.causes = [
             replace(cause, cause=DECAY_PENALTY) if cause.cause == PENALTY else cause
