@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, Cause, Stage
+from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, Cause, Stage, TensorCheck
 from common.diagnose.recorded.losses.not_finite import NOT_FINITE
 from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY, compute_penalty
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
@@ -136,7 +136,8 @@ def _drop_differences_without_effect(pair: RecordPair) -> None:
     a part of the other script's loss.
     """
     _drop_activations_without_effect(pair)
-    if any(pair.get_stage(name).verdict != EQUAL or pair.get_stage(name).omission for name in ("loss", "gradients")):
+    checks = _list_first_checks(pair)
+    if not checks or any(check.differs or check.may_hide_any for check in checks):
         return
     stage = pair.get_stage("hyperparameters")
     stage.causes = [cause for cause in stage.causes if cause.tensor != "loss"]
@@ -158,13 +159,22 @@ def _drop_activations_without_effect(pair: RecordPair) -> None:
     stage = pair.get_stage("activations")
     if stage.verdict != DIFFERS:
         return
+    checks = _list_first_checks(pair)
+    if not checks or any(x.difference > EFFECT_SHARE * x.tolerance or x.may_hide_any for x in checks):
+        return
     step = pair.equal_steps[0]
-    for name in ("loss", "gradients"):
-        checks = [check for check in pair.get_stage(name).checks if check.tensor.startswith(f"step {step}: ")]
-        if not checks or any(x.difference > EFFECT_SHARE * x.tolerance or x.may_hide_any for x in checks):
-            return
     stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
     stage.note = stage.note or f"the loss and the gradients of step {step} do not depend on what differs"
+
+
+def _list_first_checks(pair: RecordPair) -> list[TensorCheck]:
+    """Return the checks of the loss and of the gradients of the first step; none unless both are compared."""
+    start = f"step {pair.equal_steps[0]}: " if pair.equal_steps else ""
+    checks = [
+        [check for check in pair.get_stage(name).checks if start and check.tensor.startswith(start)]
+        for name in ("loss", "gradients")
+    ]
+    return [check for of_stage in checks for check in of_stage] if all(checks) else []
 
 
 def _confirm_hyperparameters(pair: RecordPair) -> None:

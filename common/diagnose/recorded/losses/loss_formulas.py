@@ -5,13 +5,21 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from common.diagnose.explain.loss_formulas import KERAS_EPSILON, SMOOTHING_FACTORS, compute_formulas, encode_one_hot
+from common.diagnose.explain.loss_formulas import (
+    DOUBLE_SIGMOID,
+    KERAS_EPSILON,
+    SMOOTHING_FACTORS,
+    compute_formulas,
+    encode_one_hot,
+)
+from common.diagnose.recorded.losses.regularizers import PENALTY
 
 # Largest relative difference between a loss and the formula that computes it, by the precision of the outputs
 CLOSE = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 1e-2}
 IGNORED_LABEL = -100
 DOUBLE_SOFTMAX = "cross entropy of probabilities taken as logits"
 NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"
+WITH_PENALTY = ", plus the penalty of the regularizers"
 
 
 def find_formulas(
@@ -135,3 +143,23 @@ def _weigh(name: str, losses: np.ndarray, weights: np.ndarray) -> Iterator[tuple
         yield f"{name}, mean weighted by class", float(products.sum() / total)
     yield f"{name}, mean of losses times class weights", float(products.mean())
     yield f"{name}, sum of losses times class weights", float(products.sum())
+
+
+def name_difference(a: str, b: str) -> str:
+    """Return the name of the cause by the first part in which two formulas differ."""
+    for words, cause in (
+        (DOUBLE_SIGMOID, "double_sigmoid"),  # its words contain those of the double softmax
+        (DOUBLE_SOFTMAX, "double_softmax"),
+        (NOT_FROM_LOGITS, "from_logits"),
+        (WITH_PENALTY, PENALTY),
+    ):
+        if (words in a) != (words in b):
+            return cause
+    kind_a, _, reduction_a = a.partition(", ")
+    kind_b, _, reduction_b = b.partition(", ")
+    if kind_a != kind_b:
+        both = kind_a.startswith("cross entropy") and kind_b.startswith("cross entropy")
+        return "label_smoothing" if both else "loss_function"
+    if "ignored" in reduction_a + reduction_b or "other than 0" in reduction_a + reduction_b:
+        return "ignored_labels"
+    return "class_weights" if "class" in reduction_a + reduction_b else "loss_reduction"

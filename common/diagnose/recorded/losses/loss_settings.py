@@ -88,10 +88,17 @@ def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
             continue
         if name == "ignored class" and not _has_ignored_labels(pair, {value, b[name]} - {None}):
             continue
+        if name == "kind" and any(map(is_of_script, losses)):
+            continue  # a name shows nothing: the stage "loss" compares what the function computes
         if value != b[name] and not (name != "kind" and a["kind"] != b["kind"]):
             stage.add_mismatch(f"loss: {name}")
             sentence = f"the loss function's {name} is {value} in A and {b[name]} in B"
             stage.add_cause(CAUSES[name], "b", "loss", sentence, confirmed=False)
+
+
+def is_of_script(loss: LossFacts | None) -> bool:
+    """Check whether a loss function is one of the script, and none of a library."""
+    return loss is not None and _normalize(loss["name"]) not in KINDS and not loss["name"].startswith("keras.losses.")
 
 
 def _read_effective_settings(side: RecordedSide) -> dict[str, object]:

@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
+import numpy as np
+
+from common.diagnose.explain.update_settings import INSIDE_ROOT
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.recorded.clipping import compare_clipping
 from common.diagnose.recorded.layer_epsilons import compare_own_epsilons
 from common.diagnose.recorded.layer_vocabulary import find_dropout_rate, translate_attributes
 from common.diagnose.recorded.losses.loss_settings import compare_loss_settings
 from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, compare_regularizers, read_regularizers
-from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
+from common.diagnose.recorded.optimizer_settings import OUTSIDE_ROOT, OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
@@ -36,6 +39,7 @@ SHOWN_BY_LAYERS = re.compile(r"eps|norm|momentum")  # attributes that are compar
 LAYER_CAUSES = {  # name of the cause by the setting
     name: "activation" for name in ("approximate", "negative_slope", "activation", "recurrent_activation")
 }
+LEAST_DECAY = 1e-7  # largest weight decay that float32 hardly adds to a weight or its gradient
 LISTED = 3  # number of parameters that a sentence names
 Values = Sequence[object]  # the value in A and the value in B
 
@@ -161,8 +165,10 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
         values = getattr(a, entry.name), getattr(b, entry.name)
         if entry.name in (*FIXED_SETTINGS, "clipping") or values[0] == values[1]:
             continue  # `compare_clipping` also knows the clipping of scripts
+        if entry.name == "epsilon" and _have_equal_epsilons(a, b):
+            continue
         if entry.name == "is_decoupled":
-            if a.decay_matters and b.decay_matters and not (a.algorithm == "sgd" and not a.momentum):
+            if min(a.weight_decay, b.weight_decay) > LEAST_DECAY and not (a.algorithm == "sgd" and not a.momentum):
                 yield "weight decay", tuple("decoupled" if value else "part of the gradient" for value in values)
         elif entry.name == "nesterov" and not (a.momentum and b.momentum):
             continue
@@ -170,6 +176,14 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
             yield "ema", tuple("none" if x is None else f"{x[0]:g}, written every {x[1]} steps" for x in values)
         else:
             yield entry.name, values
+
+
+def _have_equal_epsilons(a: OptimizerSettings, b: OptimizerSettings) -> bool:
+    """Check whether epsilons are equal where one is within a root and the other outside: e is sqrt(e^2) there."""
+    if {a.epsilon_place, b.epsilon_place} != {INSIDE_ROOT, OUTSIDE_ROOT}:
+        return False
+    sizes = [x.epsilon**0.5 if x.epsilon_place == INSIDE_ROOT else x.epsilon for x in (a, b)]
+    return bool(np.isclose(*sizes, rtol=1e-6, atol=0))
 
 
 def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tuple[str, str]:

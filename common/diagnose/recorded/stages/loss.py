@@ -24,19 +24,21 @@ from common.diagnose.recorded.losses.label_forms import (
 from common.diagnose.recorded.losses.loss_formulas import (
     DOUBLE_SOFTMAX,
     NOT_FROM_LOGITS,
+    WITH_PENALTY,
     count_common_parts,
     find_formulas,
+    name_difference,
 )
+from common.diagnose.recorded.losses.loss_settings import is_of_script
 from common.diagnose.recorded.losses.loss_terms import MISSING, explain_terms
 from common.diagnose.recorded.losses.not_finite import explain_not_finite
-from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty, list_activity_regularizers
+from common.diagnose.recorded.losses.regularizers import compute_penalty, list_activity_regularizers
 from common.diagnose.recorded.losses.script_formulas import find_script_formulas
 from common.diagnose.recorded.operations.explanation import LOSS, add_lines, explain_operations
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.array_differences import relative_difference
 
-WITH_PENALTY = ", plus the penalty of the regularizers"
 LATER_SHARE = 100  # a loss that differs this many times as much as the outputs does not inherit their difference
 PRECISION_NOISE = 1.0  # noise of a loss as a multiple of the noise of the activations from which it is computed
 
@@ -90,7 +92,7 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
     operations = explain_operations(pair, "loss", LOSS, LOSS) if begins_here and not stage.causes else None
     if operations is not None and operations.confirmed:
         stage.add_explanation("loss", operations)
-    if not stage.causes and (operations is None or (terms[:1] and terms[0].cause != MISSING)):
+    if not stage.causes and not (operations is not None and _are_shown_by_operations(pair, terms)):
         _add_terms(stage, terms)
     if operations is not None and not operations.confirmed:
         stage.add_explanation("loss", operations)
@@ -100,6 +102,12 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
         stage.add_explanation("loss", states)
     if not stage.causes and differing_steps and differing_steps[0] != pair.equal_steps[0]:
         _explain_later_step(stage, pair, differing_steps[0])
+
+
+def _are_shown_by_operations(pair: RecordPair, terms: list[Explanation]) -> bool:
+    """Check whether operations say more than terms: what is missing, or what a loss function of a script computes."""
+    is_missing = any(term.cause == MISSING for term in terms[:1])
+    return is_missing or any(is_of_script(side.record.facts["loss"]) for side in pair.sides)
 
 
 def _add_not_finite(stage: Stage, pair: RecordPair) -> bool:
@@ -214,7 +222,7 @@ def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
         return
     a, b = max(product(*formulas), key=lambda names: count_common_parts(*names))
     side = "a" if any(name in a for name in (DOUBLE_SOFTMAX, DOUBLE_SIGMOID, NOT_FROM_LOGITS)) else "b"
-    cause = _name_cause(a, b)
+    cause = name_difference(a, b)
     stage.add_mismatch("formula of the loss")
     explanation = Explanation(cause, f"the loss of A is {a}; that of B is {b}", side=side)
     stage.add_explanation("loss", add_lines(explanation, pair, LOSS, LOSS))
@@ -278,23 +286,3 @@ def _list_lacking_labels(
         return {}
     labels = {key: list_labels(other, step, key) for key in other.batches.list_micro_batches(step)}
     return {micro_batch: arrays[-1] for micro_batch, arrays in labels.items() if arrays}
-
-
-def _name_cause(a: str, b: str) -> str:
-    """Return the name of the cause by the first part in which two formulas differ."""
-    for words, cause in (
-        (DOUBLE_SIGMOID, "double_sigmoid"),  # its words contain those of the double softmax
-        (DOUBLE_SOFTMAX, "double_softmax"),
-        (NOT_FROM_LOGITS, "from_logits"),
-        (WITH_PENALTY, PENALTY),
-    ):
-        if (words in a) != (words in b):
-            return cause
-    kind_a, _, reduction_a = a.partition(", ")
-    kind_b, _, reduction_b = b.partition(", ")
-    if kind_a != kind_b:
-        both = kind_a.startswith("cross entropy") and kind_b.startswith("cross entropy")
-        return "label_smoothing" if both else "loss_function"
-    if "ignored" in reduction_a + reduction_b or "other than 0" in reduction_a + reduction_b:
-        return "ignored_labels"
-    return "class_weights" if "class" in reduction_a + reduction_b else "loss_reduction"
