@@ -68,3 +68,26 @@ def test_an_eager_step_that_calls_layers_cannot_follow(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="put the step into a tf.function, to follow"), recorder.step():
         model.encoder(tf.constant(X))
     recorder.close()
+
+
+class Distiller(keras.Model):
+    """A model with a teacher, which its loss calls."""
+
+    def __init__(self, is_frozen: bool) -> None:
+        super().__init__()
+        self.student, self.teacher = (keras.Sequential([keras.Input([4]), keras.layers.Dense(3)]) for _ in range(2))
+        self.teacher.trainable = not is_frozen
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.student(x)
+
+    def compute_loss(self, x: tf.Tensor, y: tf.Tensor, y_pred: tf.Tensor, *_: object, **__: object) -> tf.Tensor:
+        return tf.reduce_mean((self.teacher(x, training=False) - y_pred) ** 2)
+
+
+@pytest.mark.parametrize(("is_frozen", "calls"), [(True, 1), (False, 2)])
+def test_a_frozen_teacher_within_the_model_is_no_call_of_it(is_frozen: bool, calls: int, tmp_path: Path) -> None:
+    model = Distiller(is_frozen)
+    model.compile(optimizer=keras.optimizers.SGD(0.1))
+    model.fit(X, X[:, :3], batch_size=8, verbose=0, callbacks=[FitRecorder(str(tmp_path))])
+    assert read_facts(tmp_path)["steps"][0]["calls"] == [calls]

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
-from common.diagnose.explain.softmax_axis import explain_softmax, explain_weighted_sum
+from common.diagnose.explain.softmax_axis import explain_log_softmax, explain_softmax, explain_weighted_sum
 
 STREAM = np.random.default_rng(0)
 SCORES = STREAM.standard_normal((4, 5, 6))
@@ -82,3 +82,14 @@ def test_classes_and_gates_of_single_experts_are_no_masks() -> None:
     assert explain_softmax("softmax", np.eye(2)[[0, 1, 0]], np.eye(2)[[1, 0, 1]]) is None
     gates = (first + second) / 2
     assert explain_softmax("softmax", first, gates) is None
+
+
+@pytest.mark.parametrize(("axis", "words"), [(0, "log_softmax over the examples"), (1, "log_softmax over axis 1")])
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_log_softmax_over_another_axis_than_the_last_is_named(axis: int, words: str, side: str) -> None:
+    arrays = SCORES, log_softmax(SCORES, axis)
+    explanation = explain_log_softmax("before the outputs", *(arrays if side == "b" else arrays[::-1]))
+    assert explanation is not None
+    assert (explanation.cause, explanation.side) == ("softmax_axis", side)
+    assert explanation.sentence == f"before the outputs: {side.upper()} computes {words}"
+    assert explain_log_softmax("", SCORES, log_softmax(SCORES, 2)) is None

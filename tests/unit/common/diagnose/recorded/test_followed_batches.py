@@ -457,3 +457,24 @@ def test_an_array_that_a_script_splits_into_its_calls_gets_the_inputs_of_all(
     filled = batches.fill({"0": np.zeros_like(expected)}, 0, 1)
     assert filled is not None
     np.testing.assert_array_equal(filled["0"], expected)
+
+
+@pytest.mark.parametrize("is_one_hot", [True, False])
+def test_one_hot_labels_of_tokens_are_their_classes(is_one_hot: bool, tmp_path: Path) -> None:
+    classes = np.arange(EXAMPLES * 4).reshape(EXAMPLES, 4) % 5
+    codes = np.eye(5, dtype=bool)[classes]
+    recorded, template = (codes, np.zeros_like(classes)) if is_one_hot else (classes, codes)
+    batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": recorded})
+    filled = batches.fill({"0": IMAGES, "1": template}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["1"], classes if is_one_hot else codes)
+
+
+def test_a_target_that_follows_from_a_column_is_no_weight(tmp_path: Path) -> None:
+    ages, target = np.arange(EXAMPLES, dtype=np.float32) // 2 * 7, np.arange(EXAMPLES, dtype=np.float32) // 6
+    weights = np.linspace(1, 2, EXAMPLES, dtype=np.float32)
+    batches = write_record(tmp_path, {"age": ages}, {"target": target[::-1].copy(), "weight": weights[::-1].copy()})
+    filled = batches.fill({"age": ages, "1": target, "2": weights}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["1"], target[::-1])
+    np.testing.assert_array_equal(filled["2"], weights[::-1])

@@ -66,3 +66,47 @@ def test_regularizer_is_a_cause_only_if_the_loss_lacks_its_penalty(
     causes = [row.cause for row in diagnosis.causes]
     assert causes[:1] == ([] if cause is None else [cause]), diagnosis.causes
     assert ("l2_in_loss" in causes) == (cause == "l2_in_loss")
+
+
+class RegularizedEverywhere(NumpyScript):
+    """A script of Keras with a regularizer of each variable."""
+
+    def forward(self, weights: Arrays, x: np.ndarray) -> Arrays:
+        self.penalty = FACTOR * sum(float(np.square(w.astype(np.float64)).sum()) for w in weights.values())
+        return super().forward(weights, x)
+
+    def compute_loss(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = super().compute_loss(outputs, labels)
+        return loss + self.penalty, gradient
+
+    def backward(self, weights: Arrays, calls: Arrays, outputs_gradient: np.ndarray) -> Arrays:
+        gradients = super().backward(weights, calls, outputs_gradient)
+        return {name: gradient + 2 * FACTOR * weights[name] for name, gradient in gradients.items()}
+
+    def _describe(self, writer: Any) -> None:
+        super()._describe(writer)
+        for layer in writer.facts["model"]["layers"]:
+            layer["attributes"] |= {f"{role}_regularizer": [0.0, FACTOR] for role in layer["variables"]}
+
+
+class Squashed(RegularizedEverywhere):
+    """The same with another activation, so that no gradient shows whether the loss has the penalty."""
+
+    def activate(self, x: np.ndarray) -> np.ndarray:
+        return np.tanh(x)
+
+
+@pytest.mark.parametrize(
+    ("script", "decay", "expected"),
+    [
+        (RegularizedEverywhere, 2 * FACTOR, ["decay_in_loss"]),
+        (RegularizedEverywhere, FACTOR, ["weight_decay", "l2_in_loss"]),
+        (Squashed, 2 * FACTOR, ["activation", "decay_in_loss"]),
+    ],
+)
+def test_a_regularizer_in_place_of_a_weight_decay(
+    script: type[NumpyScript], decay: float, expected: list[str], tmp_path: Path
+) -> None:
+    a, b = NumpyScript("torch", optimizer="sgd", decay=decay), script("tensorflow", optimizer="sgd", decay=0.0)
+    diagnosis = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
+    assert [cause.cause for cause in diagnosis.causes] == expected, diagnosis.causes
