@@ -3,11 +3,10 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-
-import numpy as np
 
 from common.diagnose.explain.update_settings import INSIDE_ROOT
 from common.diagnose.findings import Stage, TensorCheck
@@ -182,8 +181,8 @@ def _have_equal_epsilons(a: OptimizerSettings, b: OptimizerSettings) -> bool:
     """Check whether epsilons are equal where one is within a root and the other outside: e is sqrt(e^2) there."""
     if {a.epsilon_place, b.epsilon_place} != {INSIDE_ROOT, OUTSIDE_ROOT}:
         return False
-    sizes = [x.epsilon**0.5 if x.epsilon_place == INSIDE_ROOT else x.epsilon for x in (a, b)]
-    return bool(np.isclose(*sizes, rtol=1e-6, atol=0))
+    size_a, size_b = (x.epsilon**0.5 if x.epsilon_place == INSIDE_ROOT else x.epsilon for x in (a, b))
+    return math.isclose(size_a, size_b, rel_tol=1e-6)
 
 
 def _name_cause(name: str, value_a: str, value_b: str, is_partial: bool) -> tuple[str, str]:

@@ -116,7 +116,7 @@ class ExchangingModel(LanguageModel):
     """A model that takes the examples first, and exchanges the axes for its recurrent layer."""
 
     def forward(
-        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] = ()
+        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] | None = None
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         hidden, states = self.recurrent(self.embedding(tokens).transpose(0, 1))
         return self.head(hidden.transpose(0, 1).flatten(0, 1)), states
