@@ -48,7 +48,7 @@ def replace_computed_inputs(pairs: Sequence[ArrayPair], pair: RecordPair, step: 
         step: The step.
     """
     batches = [
-        [array for kind in ("input", "label", "other") for array in side.batches.read_step(step, kind).values()]
+        [array for kind in ("label", "other") for array in side.batches.read_step(step, kind).values()]
         for side in pair.sides
     ]
     replaced: list[ArrayPair] = []

@@ -63,18 +63,17 @@ def explain_call_without_gradient(pair: RecordPair, step: int) -> Explanation | 
         return None
     calls = [_list_outputs(side, step) for side in pair.sides]
     tolerance = rounding_tolerance(pair.noise, pair.precision)
-    lacking, full = (b, a) if len(calls[0]) > len(calls[1]) else (a, b)
-    of_lacking, of_full = (calls[1], calls[0]) if lacking is b else (calls[0], calls[1])
+    name, lacking, full = ("B", b, a) if len(calls[0]) > len(calls[1]) else ("A", a, b)
+    of_lacking, of_full = calls[::-1] if name == "B" else calls
     matches = TensorMatches(lacking["tensors"], full["tensors"], tolerance)
     assert lacking["loss"] is not None
     side = SectionSide(lacking, lacking["loss"], ())
     for call, outputs in enumerate(of_full):
         prefix = f"{name_call(0, call)}/output/"
-        numbers = [number for name, number in full["names"].items() if name.startswith(prefix)]
+        numbers = [number for known, number in full["names"].items() if known.startswith(prefix)]
         is_recorded = any(is_close(x, y, tolerance) for x in outputs for others in of_lacking for y in others)
         users = [x for x in side.operations for y in numbers if any(matches.are_equal(z, y) for z in x["inputs"])]
         if users and not is_recorded:
-            name = "B" if lacking is b else "A"
             sentence = (
                 f": {describe_call(call, len(of_full))} has no gradient in {name}, as under torch.no_grad or after "
                 f"detach: its output enters the loss in {locate(users[0])}"

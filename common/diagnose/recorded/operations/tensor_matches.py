@@ -79,14 +79,13 @@ class TensorMatches:
         A sum with a small term, for example, may equal the sum without it within the tolerance.
         """
         rows, others = (self._a, self._b) if is_of_a else (self._b, self._a)
-        norms, counterparts = rows[:, 1], others[self._compare(others, rows[tensor])]
-        for norm in counterparts[:, 1]:
-            distances = np.abs(norms - norm)[rows[:, 0] == rows[tensor, 0]]
-            if min(distances) > CLOSER * abs(rows[tensor, 1] - norm) or abs(
-                rows[tensor, 1] - norm
-            ) <= CLOSER * self._tolerance * abs(norm):
-                return False
-        return bool(len(counterparts))
+        size, norm = rows[tensor, :2]
+        counterparts = others[self._compare(others, rows[tensor])][:, 1]
+        norms = rows[rows[:, 0] == size][:, 1]
+        closest = np.array([np.nanmin(np.abs(norms - counterpart)) for counterpart in counterparts])
+        distances = np.abs(norm - counterparts)
+        are_exact = distances <= CLOSER * self._tolerance * np.abs(counterparts)
+        return bool(len(counterparts)) and bool((~are_exact & (closest <= CLOSER * distances)).all())
 
     @cached_property
     def matched(self) -> tuple[frozenset[int], frozenset[int]]:
