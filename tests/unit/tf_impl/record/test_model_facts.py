@@ -36,3 +36,19 @@ def test_a_regularizer_is_described_by_its_factors_or_its_name(
 ) -> None:
     layer = keras.layers.Dense(2, activity_regularizer=regularizer)
     assert describe_layer(layer, "dense", {})["attributes"]["activity_regularizer"] == expected
+
+
+class OwnLayer(keras.layers.Layer):
+    """A layer of a script that regularizes its variable."""
+
+    def build(self, _: object) -> None:
+        self.scale = self.add_weight(name="scale", shape=(3,), regularizer=keras.regularizers.L2(0.25))
+        self.shift = self.add_weight(name="shift", shape=(3,))
+
+
+def test_the_regularizer_of_a_variable_of_the_script_s_own_layer_is_described() -> None:
+    layer = OwnLayer()
+    layer.build((None, 3))
+    attributes = describe_layer(layer, "own", {})["attributes"]
+    assert attributes["scale_regularizer"] == [0.0, 0.25]
+    assert "shift_regularizer" not in attributes

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from common.diagnose.recorded.walk import diagnose_records
 from tests.unit.torch_impl.record.scripts import read_facts
 from torch_impl.record import Recorder
+from torch_impl.record.arrays import convert_array
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 GENERATOR = torch.Generator().manual_seed(0)
@@ -147,3 +149,11 @@ def test_gradients_of_another_optimizer_that_are_not_cleared(clears: bool, tmp_p
         optimizers[1].step()
     passes = [step.get("passes_of_others") for step in read_facts(tmp_path)["steps"]]
     assert passes == ([None] * 3 if clears else [None, 1, 1])
+
+
+def test_an_array_takes_the_layout_of_a_sparse_tensor() -> None:
+    edges = torch.eye(3).to_sparse()
+    converted = convert_array(np.array([[0, 2, 0], [0, 0, 0], [1, 0, 0]], np.float32), edges)
+    assert converted.layout == torch.sparse_coo
+    torch.testing.assert_close(converted.to_dense(), torch.tensor([[0.0, 2, 0], [0, 0, 0], [1, 0, 0]]))
+    assert convert_array(np.zeros(2, np.int64), torch.zeros(1)).dtype == torch.float32

@@ -112,6 +112,29 @@ def test_a_state_that_only_one_model_keeps_is_named(
     assert [(cause.cause, cause.side, cause.confirmed) for cause in diagnosis.causes] == expected
 
 
+class BeginningModel(LanguageModel):
+    """A model whose recurrent layer begins with ones."""
+
+    def forward(
+        self, tokens: torch.Tensor, states: tuple[torch.Tensor, ...] | None = None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        return super().forward(tokens, (torch.ones(1, EXAMPLES, UNITS),) * 2)
+
+
+def test_a_state_that_only_one_script_passes_to_a_recurrent_layer_is_named(tmp_path: Path) -> None:
+    for directory, kind in ((tmp_path / "a", LanguageModel), (tmp_path / "b", BeginningModel)):
+        torch.manual_seed(0)
+        model = kind(batch_first=True)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        Recorder(str(directory), model, optimizer, steps=1)
+        tokens = torch.randint(WORDS, (EXAMPLES, TIME))
+        nn.functional.cross_entropy(model(tokens)[0], tokens.flatten()).backward()
+        optimizer.step()
+    (cause,) = diagnose_records(tmp_path / "a", tmp_path / "b").causes
+    assert (cause.cause, cause.confirmed) == ("recurrent_layer", True)
+    assert "only B's layer begins with a state that its script passes, in test_recurrent_scripts.py:" in cause.sentence
+
+
 class ExchangingModel(LanguageModel):
     """A model that takes the examples first, and exchanges the axes for its recurrent layer."""
 
