@@ -24,7 +24,8 @@ def list_masks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if array.ndim == 2 and set(np.unique(array)) <= {0, 1}:
             masks[name] = array
         elif array.ndim == 2 and array.dtype.kind in "iu" and not array.all():
-            masks[f"{name} != 0"] = (array != 0).astype(int)
+            title = f"input {name}" if name.isdecimal() else name  # "0 != 0" would read as a contradiction
+            masks[f"{title} != 0"] = (array != 0).astype(int)
     return masks
 
 
