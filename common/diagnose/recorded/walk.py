@@ -95,7 +95,7 @@ def diagnose_records(
             _drop_differences_without_effect(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
-    if pair.has_difference("activations", "loss") and are_decays_penalties(pair):
+    if not pair.compares_directions and pair.has_difference("activations", "loss") and are_decays_penalties(pair):
         _drop_declared_decays(pair)
     _drop_needless_causes(pair)
     for stage in pair.stages:
