@@ -1,5 +1,6 @@
 """Global batches: their shards, micro-batches and padding."""
 
+import gc
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -149,7 +150,10 @@ def test_evaluation_takes_every_example_once_from_the_shortest(
 
 
 def count_instructions(function: Callable[[], object]) -> int:
-    """Call a function. Return the number of Python instructions that it executes."""
+    """Call a function. Return the number of Python instructions that it executes.
+
+    The garbage collector would add those of finalizers of objects of other tests.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -159,11 +163,13 @@ def count_instructions(function: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.disable()
     sys.settrace(trace)
     try:
         function()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 
