@@ -110,7 +110,7 @@ class MicroBatch:
 
     @property
     def received_states(self) -> dict[str, bool]:
-        """Whether recurrent layers received a state that is not zero in the first forward pass, by their path."""
+        """Return whether recurrent layers received a state that is not zero in the first forward pass, by path."""
         return self.calls[0].states.received if self.calls else {}
 
     def name_arrays(self, number: int) -> Arrays:

@@ -79,8 +79,8 @@ def _compute_cross_entropies(logits: np.ndarray, classes: np.ndarray) -> dict[st
 
 
 def encode_one_hot(classes: np.ndarray, count: int) -> np.ndarray:
-    """Return classes [n] as rows [n, count] with a 1 at the class. The row of any other number has zeros."""
-    return (classes[:, None] == np.arange(count)).astype(np.float64)
+    """Return classes [n, ...] as rows [n, ..., count] with a 1 at the class. The row of any other number has zeros."""
+    return (classes[..., None] == np.arange(count)).astype(np.float64)
 
 
 def _compute_binary_cross_entropy(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -71,15 +71,15 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
             f"from the batch before, and that of {lacking.name.upper()} with zeros"
         )
         return Explanation("state_not_carried", sentence, side=lacking.name)
-    if all(states) or keeping[bool(states[0])]:
+    lacking, carrying, keeps = (b, a, keeping[1]) if states[0] else (a, b, keeping[0])
+    if all(states) or keeps:
         return None
-    lacking, carrying = (b, a) if states[0] else (a, b)
     inputs, others = (_read_first_inputs(side, step) for side in (lacking, carrying))
     sizes = {others[state.received].size for state in states[0] or states[1] if state.received in others}
     # One framework may have a state for each layer, and the other one the states of all layers in one array
     sizes |= {array.size for array in lacking.batches.read_step(step, "output").values() if not _is_constant(array)}
     constants = {array.size for array in inputs.values() if _is_constant(array)}
-    is_confirmed = bool(sizes & constants) or keeping[bool(states[0])] is False
+    is_confirmed = bool(sizes & constants) or keeps is False
     sentence = (
         f"step {step}: {carrying.name.upper()}'s model receives the state that it returned for the batch before, and "
         f"{lacking.name.upper()}'s does not{'' if is_confirmed else ', unless it keeps its state itself'}"

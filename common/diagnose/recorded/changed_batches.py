@@ -39,8 +39,8 @@ def note_changed_batches(stage: Stage, explanations: Sequence[tuple[ArrayPair, E
 def replace_computed_inputs(pairs: Sequence[ArrayPair], pair: RecordPair, step: int) -> list[ArrayPair]:
     """Return the pairs of inputs, with arrays of the batches in place of inputs that one script computes from them.
 
-    A script may compute what its model receives within a step, such as noisy images, where the model of the other
-    script receives the images and the noise. The record of the first script has these as labels or as other arrays.
+    A script may compute what its model receives within a step, such as noisy images, and the model of the other script
+    receives the images and the noise. The record of the first script has these as labels or as other arrays.
 
     Args:
         pairs: The pairs of inputs.
@@ -53,13 +53,12 @@ def replace_computed_inputs(pairs: Sequence[ArrayPair], pair: RecordPair, step: 
     ]
     replaced: list[ArrayPair] = []
     for known in pairs:
-        a, b = find_equal(known.a, batches[1]), find_equal(known.b, batches[0])
         if not _have_other_values(known):
             replaced.append(known)
-        elif a is not None:
-            replaced.append(replace(known, b=a))
-        elif b is not None:
-            replaced.append(replace(known, a=b))
+        elif (of_b := find_equal(known.a, batches[1])) is not None:
+            replaced.append(replace(known, b=of_b))
+        elif (of_a := find_equal(known.b, batches[0])) is not None:
+            replaced.append(replace(known, a=of_a))
         else:
             return [*pairs]
     return replaced

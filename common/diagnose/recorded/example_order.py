@@ -122,7 +122,7 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     if a.ndim >= 2 and b.shape[1:-1] == a.shape[1:] and are_one_hot(b) and a.dtype.kind in "iu":
         return b.argmax(-1)  # of each token
     if b.ndim >= 2 and a.shape[1:-1] == b.shape[1:] and are_one_hot(a) and b.dtype.kind in "iu":
-        return (b[..., None] == np.arange(a.shape[-1])).astype(a.dtype)
+        return encode_one_hot(b, a.shape[-1]).astype(a.dtype)
     for candidate in (move_channels_last(b), np.moveaxis(b, -1, 1)) if b.ndim >= 3 else ():
         if candidate.shape[1:] == a.shape[1:]:
             return candidate

@@ -5,7 +5,7 @@ form of an output is a pair: whether it is of several classes or binary, and whe
 log-probabilities.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
@@ -95,12 +95,7 @@ def _align_with_logits_of_keras(side: RecordedSide, outputs: np.ndarray, other: 
 
     If a Keras model ends in softmax or sigmoid, a loss that takes logits computes from the logits before that layer.
     """
-    for kind, form in [] if side.is_torch else find_forms(side):
-        if form == LOGITS and _are_in_form(outputs, (kind, PROBABILITIES)):
-            axis = _find_class_axis(outputs, (kind, PROBABILITIES))
-            if is_close(aligned := ACTIVATIONS[kind, PROBABILITIES](other, axis), outputs, EQUAL):
-                return aligned
-    return None
+    return None if side.is_torch else _convert(other, outputs, _list_forms_of_loss(side))
 
 
 def _apply_function_of_loss(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
@@ -108,12 +103,7 @@ def _apply_function_of_loss(side: RecordedSide, outputs: np.ndarray, other: np.n
 
     What the other side's loss does with its probabilities does not matter: the stage "loss" compares it.
     """
-    for kind, form in find_forms(side):
-        if form == LOGITS and _are_in_form(other, (kind, PROBABILITIES)):
-            axis = _find_class_axis(other, (kind, PROBABILITIES))
-            if is_close(aligned := ACTIVATIONS[kind, PROBABILITIES](outputs, axis), other, EQUAL):
-                return aligned
-    return None
+    return _convert(outputs, other, _list_forms_of_loss(side))
 
 
 def _apply_function_of_script(side: RecordedSide, outputs: np.ndarray, other: np.ndarray) -> np.ndarray | None:
@@ -126,12 +116,22 @@ def _apply_function_of_script(side: RecordedSide, outputs: np.ndarray, other: np
         return None
     returned = {number for name, number in trace["names"].items() if name.startswith("batch/0/output/")}
     kinds = {APPLIED.get(x["name"]) for x in trace["operations"] if not x["layer"] and returned & {*x["inputs"][:1]}}
-    forms = product(sorted(kind for kind in kinds if kind is not None), (PROBABILITIES, LOG_PROBABILITIES))
+    known_kinds = sorted(kind for kind in kinds if kind is not None)
+    return _convert(outputs, other, product(known_kinds, (PROBABILITIES, LOG_PROBABILITIES)))
+
+
+def _list_forms_of_loss(side: RecordedSide) -> list[tuple[str, str]]:
+    """Return the forms to which a side's losses convert the logits that they take."""
+    return [(kind, PROBABILITIES) for kind, form in find_forms(side) if form == LOGITS]
+
+
+def _convert(logits: np.ndarray, target: np.ndarray, forms: Iterable[tuple[str, str]]) -> np.ndarray | None:
+    """Return logits in the first form in which they equal the target, which has this form; None if there is none."""
     for form in forms:
-        if form in ACTIVATIONS and _are_in_form(other, form):
-            aligned = ACTIVATIONS[form](outputs, _find_class_axis(other, form))
-            if is_close(aligned, other, EQUAL):
-                return aligned
+        if form in ACTIVATIONS and _are_in_form(target, form):
+            converted = ACTIVATIONS[form](logits, _find_class_axis(target, form))
+            if is_close(converted, target, EQUAL):
+                return converted
     return None
 
 

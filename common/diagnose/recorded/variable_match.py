@@ -52,7 +52,7 @@ class VariableMatch:
 
 
 def are_other_statistics(match: VariableMatch) -> bool:
-    """Check whether one side has a variance where the other has a standard deviation, whose shapes are the same."""
+    """Check whether one side has a variance and the other a standard deviation, whose shapes are the same."""
     roles = [re.split(r"[./]", names[0])[-1] for names in (match.names_a, match.names_b)]
     return any(VARIANCE.search(role) and DEVIATION.search(other) for role, other in (roles, roles[::-1]))
 

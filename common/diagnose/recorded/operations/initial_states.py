@@ -5,12 +5,11 @@ A is the reference record of a diagnosis, and B the record that is compared with
 
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
+from common.diagnose.layout_conversion import RECURRENT
 from common.diagnose.recorded.operations.operation_words import locate
 from common.diagnose.recorded.operations.recorded_traces import read_traces
 from common.diagnose.recorded.record_pair import RecordPair
 from common.recording.operation_format import Operation, OperationTrace
-
-RECURRENT = ("LSTM", "GRU", "RNN")  # kinds of layers
 
 
 def explain_initial_state(pair: RecordPair, layer: LayerMatch) -> Explanation | None:

@@ -159,9 +159,6 @@ class _LayerComparison:
         self._remember(check, names)
         if check.begins_here:
             explanation = self._explain_layer(layer, expected, call_of_b)
-            if explanation.cause == "code_between_layers":
-                inputs = (f"layer/{layer.path_a}/input", f"layer/{layer.path_b}/input")
-                explanation = add_lines(explanation, self.pair, *inputs)
             operations = None
             if explanation.cause in UNCERTAIN and not explanation.confirmed and not self.differs:
                 operations = explain_operations(self.pair, layer.title, *names)
@@ -175,7 +172,7 @@ class _LayerComparison:
         batch = {array.name: array.a for array in self._list_inputs()}
         ids_a = self.a.calls[layer.path_a].received if layer.path_a in self.a.calls else None
         if explanation := explain_ids(layer.title, ids_a, call_of_b.received, batch):
-            return explanation
+            return add_lines(explanation, self.pair, f"layer/{layer.path_a}/input", f"layer/{layer.path_b}/input")
         masks = list_masks(batch)
         explanation = explain_layer(layer, expected, call_of_b, self.weights, masks)
         if not explanation.confirmed and (state := explain_initial_state(self.pair, layer)):

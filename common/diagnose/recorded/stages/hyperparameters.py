@@ -178,7 +178,7 @@ def _list_differences(a: OptimizerSettings, b: OptimizerSettings) -> Iterator[tu
 
 
 def _have_equal_epsilons(a: OptimizerSettings, b: OptimizerSettings) -> bool:
-    """Check whether epsilons are equal where one is within a root and the other outside: e is sqrt(e^2) there."""
+    """Check whether epsilons have one size, of which one is within a root and the other outside: e is sqrt(e^2)."""
     if {a.epsilon_place, b.epsilon_place} != {INSIDE_ROOT, OUTSIDE_ROOT}:
         return False
     size_a, size_b = (x.epsilon**0.5 if x.epsilon_place == INSIDE_ROOT else x.epsilon for x in (a, b))
