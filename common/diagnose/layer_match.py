@@ -30,6 +30,7 @@ class LayerMatch:
         entries_a: Paths of the layers in A that receive the input, if the layer at `path_a` does not. An attention, for
             example, may be several layers in one of the models: some receive the input, and one returns the output.
         entries_b: The same for B.
+        channels_first: Whether the channels of A's arrays, and those of B's, are in the second axis; None: not known.
         settings_a: Settings of A's layer that decide its output.
         settings_b: Settings of B's layer that decide its output.
     """
@@ -42,6 +43,7 @@ class LayerMatch:
     settings_b: LayerSettings = field(default_factory=dict)
     entries_a: tuple[str, ...] = ()
     entries_b: tuple[str, ...] = ()
+    channels_first: tuple[bool, bool] | None = None
 
     @property
     def title(self) -> str:

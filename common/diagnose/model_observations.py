@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.diagnose.array_layouts import convert_layout
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_layout
 from common.diagnose.observation import Observation, PerturbedObservation
 from common.diagnose.rounding import find_common_precision
 

@@ -211,11 +211,11 @@ def _pair_layers_by_path(a: RecordedModel, b: RecordedModel) -> list[LayerMatch]
 
 def _match_layers(parameter_map: ParameterMap, a_is_torch: bool) -> list[LayerMatch]:
     """Return the matches of the layers that common.map can compare."""
-    matches = []
+    matches, channels_first = [], (a_is_torch, not a_is_torch)
     for layer in list_comparable_layers(parameter_map.layer_pairs):
         sides = [(layer.torch, layer.torch_settings), (layer.keras, layer.keras_settings)]
         ((*entries_a, path_a), settings_a), ((*entries_b, path_b), settings_b) = sides if a_is_torch else sides[::-1]
         name = layer.torch[0] if len(layer.torch) == 1 else ""
         entries = tuple(entries_a), tuple(entries_b)
-        matches.append(LayerMatch(layer.kind, name, path_a, path_b, settings_a, settings_b, *entries))
+        matches.append(LayerMatch(layer.kind, name, path_a, path_b, settings_a, settings_b, *entries, channels_first))
     return matches

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from common.diagnose.array_layouts import convert_layout
 from common.diagnose.comparison import SideComparison
 from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import explain_code
@@ -18,7 +19,7 @@ from common.diagnose.explain.indices import explain_indices
 from common.diagnose.explain.layer import explain_layer, find_setting_of_size
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import RECURRENT, convert_calls, convert_layout
+from common.diagnose.layout_conversion import RECURRENT, convert_calls
 from common.diagnose.model_observations import ModelObservations
 from common.diagnose.observation import CallNoise
 from common.diagnose.rounding import is_close, measure_noise

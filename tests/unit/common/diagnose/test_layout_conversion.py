@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from common.diagnose.array_layouts import convert_layout
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import (
     convert_calls,
-    convert_layout,
     has_comparable_call,
     list_comparable_calls,
     list_crossed_layers,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from common.diagnose.layout_conversion import convert_layout
+from common.diagnose.array_layouts import convert_layout
 from common.diagnose.zero_borders import fit_borders, strip_borders
 
 X = np.random.default_rng(0).standard_normal((2, 3, 6, 6))
