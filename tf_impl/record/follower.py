@@ -18,6 +18,7 @@ from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts
 from tf_impl.record.environment import find_rank
 from tf_impl.record.iterators import split_by_replica
+from tf_impl.record.model_copies import COPIES, find_copies
 from tf_impl.record.model_facts import Layer, describe_model, name_variables
 from tf_impl.record.tensors import is_storable, name_tensors, replace_tensors, to_array
 
@@ -47,13 +48,14 @@ class Follower:
         self.identity = self._record.identity
         self._batches = FollowedBatches(self._record.side)
         self.is_waiting = True
+        self._notes: list[str] = []
         self.strategy = tf.distribute.get_strategy()
 
     @property
     def notes(self) -> list[str]:
         """Return sentences that name what the script does not take from the record."""
         waiting = [NOT_LOADED.format(self._record.side.record.directory)] if self.is_waiting else []
-        return [*self._batches.notes, *waiting]
+        return [*self._batches.notes, *self._notes, *waiting]
 
     def check_weights(self) -> None:
         """Raise UserError if the model does not have the record's weights. Called before an update."""
@@ -70,8 +72,13 @@ class Follower:
         variables = name_variables(model)
         arrays = {name: to_array(variable) for name, variable in variables.items()}
         followed = self._record.compute_weights(RecordedModel(False, describe_model(model, layers)), arrays)
+        copies = find_copies(model)
+        self._notes += [COPIES.format(len(copies))] if copies else []
+        places = {id(variable): place for place, variable in enumerate(model.weights)}
         for name, array in followed.items():
-            variables[name].assign(tf.cast(array, variables[name].dtype))
+            place = places[id(variables[name])]
+            for variable in (variables[name], *(copy.weights[place] for copy in copies)):
+                variable.assign(tf.cast(array, variable.dtype))
         self.is_waiting = False
 
     def convert_input(self, facts: LayerFacts, received: np.ndarray, returned: np.ndarray) -> np.ndarray | None:

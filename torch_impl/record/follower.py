@@ -30,6 +30,7 @@ from torch_impl.record.arrays import (
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import find_rank
 from torch_impl.record.model_calls import CallObserver
+from torch_impl.record.model_copies import COPIES, find_copies
 from torch_impl.record.model_facts import describe_all_layers, describe_model, find_entry, name_variables, unwrap_model
 from torch_impl.record.module_attributes import keep_attributes
 from torch_impl.record.operation_tracer import OperationMode
@@ -64,6 +65,8 @@ class Follower:
         self.before_batch: Callable[[], object] = lambda: None
         self._notes: list[str] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._handles_of_load: list[torch.utils.hooks.RemovableHandle] = []
+        self._watch_copies: Callable[[], None] = lambda: None
 
     @property
     def notes(self) -> list[str]:
@@ -80,22 +83,27 @@ class Follower:
             return
 
         def load(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-            if self.is_observing:
+            if self.is_observing or not self.is_waiting:
                 return
             for handle in handles:
                 handle.remove()
+            is_copy = all(module is not part for part in (entry, *inner.modules()))
             self.is_observing = True
             try:
-                layers = observe_layers(inner, module, args, kwargs)
+                layers = observe_layers(module if is_copy else inner, module, args, kwargs)
             finally:
                 self.is_observing = False
-            self._load_weights(inner, layers if module is entry else self._add_layers(inner, layers))
+            is_whole = module is entry or is_copy
+            self._load_weights(inner, layers if is_whole else self._add_layers(inner, layers))
             self.is_waiting = False
 
-        self.is_waiting = True
+        def watch_copies() -> None:
+            handles.extend(copy.register_forward_pre_hook(load, with_kwargs=True) for copy in find_copies(inner))
+
+        self.is_waiting, self._watch_copies = True, watch_copies
         parts = [part for part in inner.modules() if part is not entry and next(part.parameters(), None) is not None]
         handles = [part.register_forward_pre_hook(load, with_kwargs=True) for part in (entry, *parts)]
-        self._handles += handles
+        self._handles_of_load = handles
 
     def check_weights(self, parameters: Iterable[torch.Tensor]) -> None:
         """Raise UserError if an update would change weights that are not those of the record.
@@ -192,9 +200,10 @@ class Follower:
 
     def close(self) -> None:
         """Remove the hooks from the model."""
-        for handle in self._handles:
+        for handle in (*self._handles, *self._handles_of_load):
             handle.remove()
         self._handles.clear()
+        self._watch_copies = lambda: None
 
     def replace_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's loader returns it
         """Return the record's next micro-batch in the structure and on the device of the script's own batch.
@@ -202,6 +211,9 @@ class Follower:
         After the last recorded step, return the script's own batch.
         """
         self.before_batch()
+        if self.is_waiting:
+            self._watch_copies()  # the script may call a copy of the model before the model
+            self._watch_copies = lambda: None
         tensors = {**dict(name_tensors(batch)), **name_lengths(batch)}
         leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
         arrays = self._batches.fill(leaves, *find_rank())
@@ -214,9 +226,12 @@ class Follower:
         variables = name_variables(model)
         arrays = {name: view_tensor(tensor) for name, tensor in variables.items()}
         followed = self._record.compute_weights(RecordedModel(True, describe_model(model, layers)), arrays)
+        copies = find_copies(model)
+        self._notes += [COPIES.format(len(copies))] if copies else []
         with torch.no_grad():
-            for name, array in followed.items():
-                variables[name].copy_(torch.from_numpy(np.array(array)))
+            for named in (variables, *map(name_variables, copies)):
+                for name, array in followed.items():
+                    named[name].copy_(torch.from_numpy(np.array(array)))
 
 
 def observe_layers(
