@@ -32,6 +32,8 @@ the layout of their framework. Arrays in bfloat16 are stored in float32.
     gradient_local/NAME      gradient of this rank before the reduction, in the files of the steps up to the first
                              update, which may be skipped; absent with one rank, or if it was not seen
     weight/NAME              weights, buffers and variables after the step
+    changed_weight/NAME      weight before the update of the step, if the script changed it since the update before;
+                             absent in older records
     slot/NAME/SLOT           optimizer's arrays after the step, in the file of the first update
 
 The file of the state before the first step has weight/NAME and slot/NAME/SLOT only. A recorder may write layer/PATH in
@@ -161,11 +163,11 @@ class StepEvents(TypedDict, total=False):
 
     clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
     decays: dict[str, float]  # multiples of the weights that the script added to gradients, by parameter
-    clipped_rows: list[str]  # variables of which Keras clipped repeated rows of a sparse gradient before it added them
+    clipped_rows: list[str]  # variables that Keras clipped before it added the repeated rows of sparse gradients
     clipped_parts: float  # norm to which the script clipped the gradients after each of several micro-batches
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     passes_of_others: int  # number of micro-batches whose gradients were for another optimizer, and were not cleared
-    changed_weights: list[str]  # parameters that the script changed between the update before and this one
+    changed_weights: list[str]  # variables that the script changed between the update before and this one
     received_states: dict[str, bool]  # whether recurrent layers of PyTorch received a state that is not 0, by path
     evaluation_mode: bool  # whether the model of PyTorch was in evaluation mode
     terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends

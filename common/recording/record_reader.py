@@ -81,6 +81,10 @@ class RankRecord:
         earlier = [facts["step"] for facts in self.facts["steps"] if facts["step"] < step]
         return self.open_step(max(earlier)) if earlier else self.start
 
+    def read_weights_before(self, step: int) -> dict[str, np.ndarray]:
+        """Return the weights before the update of a step."""
+        return {**self.open_before(step).select("weight"), **self.open_step(step).select("changed_weight")}
+
     def _open(self, name: str) -> TensorFile:
         if name not in self._files:
             abridged, aliases = self.facts["abridged"].get(name, {}), self.facts["aliases"].get(name, {})

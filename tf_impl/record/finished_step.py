@@ -11,7 +11,14 @@ import numpy as np
 from common.recording.clip_factors import find_factor
 from common.recording.record_format import RecordFacts
 from tf_impl.record import notes
-from tf_impl.record.gradients import Gradients, clip_gradients, has_clipping, recover_gradients, relative_difference
+from tf_impl.record.gradients import (
+    Gradients,
+    add_gradients,
+    clip_gradients,
+    has_clipping,
+    recover_gradients,
+    relative_difference,
+)
 from tf_impl.record.layer_observer import LayerObserver, describe_layers
 from tf_impl.record.model_facts import Layer, describe_model, name_by_identity
 from tf_impl.record.optimizer_facts import (
@@ -23,7 +30,7 @@ from tf_impl.record.optimizer_facts import (
     unwrap_optimizer,
     view_momentums,
 )
-from tf_impl.record.step import Step, add_gradients
+from tf_impl.record.step import Step
 from tf_impl.record.tensors import Arrays
 
 # Errors of gradients that the slots imply or that another kernel computed, in roundings of their largest element
@@ -38,6 +45,7 @@ class FinishedStep:
             micro-batches of the step follow.
         is_skipped: Whether the optimizer skipped its update because the scaled gradients were not finite.
         implied: The names of the variables whose gradients the slots imply, also in the next step.
+        of_others: The names of the variables whose gradients other optimizers receive, once `complete_facts` is called.
         has_stored_changes: Whether `read_gradients` returned gradients that the script then changed in another way than
             by a factor and a decay.
     """
@@ -60,6 +68,7 @@ class FinishedStep:
         self.has_updated = updates > 0 or self.is_skipped
         self._updates, self._iterations, self._variables = updates, iterations, variables
         self.implied: Collection[str] = ()
+        self.of_others: list[str] = []
         self.has_stored_changes = False
 
     def read_gradients(self, tolerance: float, note: Callable[[str], None], clipped_rows: Gradients) -> Arrays:
@@ -68,7 +77,7 @@ class FinishedStep:
         Args:
             tolerance: Relative difference up to which the rehearsed gradients explain the update.
             note: Takes a sentence about what was not seen.
-            clipped_rows: The gradients of which Keras clips repeated rows before it adds them.
+            clipped_rows: The gradients that Keras clips before it adds the repeated rows of sparse ones.
         """
         step = self._step
         after = view_momentums(self._optimizer, self._variables)
@@ -172,10 +181,12 @@ class FinishedStep:
                 states = np.concatenate([np.ravel(state) for states in layers.draws.values() for state in states])
                 described["random_layers"] = [*layers.draws]
                 described["random_state"] = hashlib.sha256(states.tobytes()).hexdigest()
-            gradients = [*self._step.received.values(), *self._step.list_tape_gradients()]
-            updated = dict.fromkeys(name for named in gradients for name in named)
+            taped = dict.fromkeys(name for named in self._step.list_tape_gradients() for name in named)
+            updated = dict.fromkeys(name for named in self._step.received.values() for name in named) or taped
             rate = {"learning_rate": self._step.rate, "iterations": self._iterations}
-            facts["optimizer"] = describe_optimizer(self._optimizer, self._variables, updated, rate)
+            optimizer = describe_optimizer(self._optimizer, self._variables, updated, rate)
+            optimizer["missing"] = [name for name in optimizer["missing"] if name not in taped]
+            facts["optimizer"], self.of_others = optimizer, [name for name in taped if name not in updated]
             facts["scheduler"] = describe_schedule(self._optimizer)
 
     def _set_max_norm(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,22 +57,25 @@ def clip_gradients(optimizer: Optimizer, gradients: Gradients) -> dict[str, np.n
     return dict(gradients)
 
 
-def clip_rows(optimizer: Optimizer, gradient: tf.IndexedSlices) -> np.ndarray | None:
-    """Return a sparse gradient as Keras clips it: its rows, before it adds the repeated ones.
+def clip_rows(optimizer: Optimizer, gradients: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """Return gradients as Keras clips them before it adds the repeated rows of sparse ones.
 
-    Return None if the sum of the rows, clipped as a whole, is the same, or if the optimizer does not clip so.
+    Gradients are left out if their sums of rows, clipped, are the same. All are if the optimizer does not clip so.
 
     Args:
         optimizer: The optimizer.
-        gradient: The gradient, whose indices may occur several times.
+        gradients: The gradients by name. The indices of sparse ones may occur several times.
     """
     inner = unwrap_optimizer(optimizer)
-    is_per_variable = any(getattr(inner, name, None) is not None for name in ("clipnorm", "clipvalue"))
-    if not is_per_variable or not hasattr(inner, "_clip_gradients"):
-        return None
-    clipped = view_array(inner._clip_gradients([gradient])[0])
-    of_sum = clip_gradients(optimizer, {"": view_array(gradient)})[""]
-    return None if relative_difference({"": clipped}, {"": of_sum}) < ROUNDING else clipped
+    sparse = {name: gradient for name, gradient in gradients.items() if isinstance(gradient, tf.IndexedSlices)}
+    if not sparse or not has_clipping(optimizer) or not hasattr(inner, "_clip_gradients"):
+        return {}
+    if getattr(inner, "global_clipnorm", None) is None:
+        gradients = sparse
+    sums = clip_gradients(optimizer, {name: view_array(gradient) for name, gradient in gradients.items()})
+    arrays = map(view_array, inner._clip_gradients([*gradients.values()]))
+    clipped = dict(zip(gradients, arrays))  # noqa: B905
+    return {name: x for name, x in clipped.items() if relative_difference({"": x}, {"": sums[name]}) >= ROUNDING}
 
 
 def has_clipping(optimizer: Optimizer) -> bool:
@@ -129,3 +132,12 @@ def compare_results(rehearsed: object, result: object) -> float:
 def get_tolerance(environment: Environment) -> float:
     """Return the relative difference up to which the results of eager and compiled kernels count as equal."""
     return 0.1 if environment["flags"].get("autocast") is not None else 1e-3
+
+
+def add_gradients(gradients: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the sum of gradients by name."""
+    total: dict[str, np.ndarray] = {}
+    for arrays in gradients:
+        for name, array in arrays.items():
+            total[name] = total[name] + array if name in total else array
+    return total

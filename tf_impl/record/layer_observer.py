@@ -144,6 +144,8 @@ class LayerObserver:
         training = _get_training(layer, args, kwargs)
         outer = [known for known in self.facts if self._stack and self.layers[known["path"]] is self._stack[-1]]
         facts["training"] = bool(outer and outer[0]["training"]) if training is None else bool(training)
+        if "BatchNormalization" in facts["kind"] and not layer.trainable:
+            facts["training"] = False  # whatever it is called with; variables of it that are frozen do not matter
         if source := self._sources.find(received):
             facts["source"] = source
         self.facts.append(facts)

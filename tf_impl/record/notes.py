@@ -40,6 +40,10 @@ NO_LOSS = (
     "The loss function was not seen: use an object or a function of keras.losses, such as "
     "keras.losses.MeanSquaredError()."
 )
+OTHER_OPTIMIZERS = (
+    "The recorded optimizer does not receive the gradients of {} and others, {} in all: other optimizers may update "
+    "these variables; their settings are not recorded."
+)
 COMPUTED_GRADIENTS = (
     "The slots of {} do not imply the gradients: gradient/NAME was computed eagerly beside the step, from its batch."
 )

@@ -13,6 +13,7 @@ from tf_impl.record.optimizer_facts import Optimizer, read_loss_scale, read_rate
 from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
 from tf_impl.record.tensors import Arrays, view_array
+from tf_impl.record.weight_samples import WeightSamples
 
 
 class StateWriter:
@@ -28,6 +29,7 @@ class StateWriter:
         """
         self._writer, self._model, self._optimizer = writer, model, optimizer
         self._has_started, self._has_updated, self._has_changes = False, False, False
+        self._samples = WeightSamples()
 
     @property
     def is_built(self) -> bool:
@@ -51,7 +53,10 @@ class StateWriter:
         """Return a step that has just begun. number: of the step, from 1."""
         momentums = view_momentums(self._optimizer, self.name_variables())
         copies = {name: array.copy() for name, array in momentums.items()}
-        return Step(number, read_rate(self._optimizer), read_loss_scale(self._optimizer), copies)
+        variables = self.name_variables()
+        changed = {name: view_array(variables[name]).copy() for name in self._samples.list_changed(variables)}
+        rate, loss_scale = read_rate(self._optimizer), read_loss_scale(self._optimizer)
+        return Step(number, rate, loss_scale, copies, changed_weights=changed)
 
     def write_step(self, finished: FinishedStep, observer: StepObserver, tolerance: float) -> None:
         """Write a step in which the optimizer updated.
@@ -67,6 +72,8 @@ class StateWriter:
         facts["loss"] = observer.loss
         for sentence in notes.list_step_notes(step, facts["loss"] is not None, observer.omitted):
             self._writer.note(sentence)
+        if finished.of_others:
+            self._writer.note(notes.OTHER_OPTIMIZERS.format(finished.of_others[0], len(finished.of_others)))
         if step.number == 1:
             self._write_operations(observer.operations)
         rows = {} if getattr(self._optimizer, "gradient_accumulation_steps", None) else observer.gradients.clipped_rows
@@ -83,6 +90,7 @@ class StateWriter:
         if rows:
             step_facts["clipped_rows"] = [*rows]
         self._writer.write_step(step_facts, {**arrays, **step.name_batch_arrays()})
+        self._samples.take(self.name_variables())
 
     def _write_operations(self, operations: OperationTracer) -> None:
         if operations.trace is not None:

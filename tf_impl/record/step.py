@@ -12,7 +12,7 @@ from common.recording.gradient_changes import GradientChanges
 from common.recording.other_arrays import list_others
 from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
 from common.recording.record_writer import MIN_COPIED_BYTES
-from tf_impl.record.gradients import Gradients
+from tf_impl.record.gradients import Gradients, add_gradients
 from tf_impl.record.layer_observer import LayerObserver
 from tf_impl.record.tensors import Arrays, Copies, is_storable, to_array, view_array
 
@@ -127,6 +127,7 @@ class Step:
         rate: The learning rate that the update uses.
         loss_scale: The factor by which the optimizer multiplied the loss.
         momentums: The momentums before the update, until its gradients overwrite them.
+        changed_weights: The variables before this step that the script changed since the previous one, by name.
         replicas: The micro-batches of each replica of this process.
         received: The gradients that each replica passed to the optimizer, without the loss scale.
         unclipped: The gradients in `received` before the script clipped them with clip_by_global_norm. Empty if it does
@@ -145,6 +146,7 @@ class Step:
     rate: float
     loss_scale: float | None
     momentums: Gradients
+    changed_weights: dict[str, np.ndarray] = field(default_factory=dict)
     replicas: dict[int, list[MicroBatch]] = field(default_factory=dict)
     received: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     unclipped: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
@@ -243,13 +245,16 @@ class Step:
             facts["decays"] = self.decays
         if self.clipped_parts is not None:
             facts["clipped_parts"] = self.clipped_parts
+        if self.changed_weights:
+            facts["changed_weights"] = [*self.changed_weights]
         return facts
 
     def name_batch_arrays(self) -> Arrays:
-        """Return the arrays of the micro-batches, and of the layers in the first one, as they are named in a record."""
+        """Return the arrays of the micro-batches, the layers and changed weights, as they are named in a record."""
         arrays: Arrays = {}
         for number, batch in enumerate(self.micro_batches):
             arrays.update(batch.name_arrays(number))
+        arrays.update({f"changed_weight/{name}": array for name, array in self.changed_weights.items()})
         return {**arrays, **(self.micro_batches[0].layers if self.micro_batches else {})}
 
     @property
@@ -285,12 +290,3 @@ def take_shares(
     for call, of_results in zip(calls, gradients):  # noqa: B905
         if isinstance(call, LossCall) and step is not None:
             call.take_gradients(of_results, step.loss_scale)
-
-
-def add_gradients(gradients: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the sum of gradients by name."""
-    total: dict[str, np.ndarray] = {}
-    for arrays in gradients:
-        for name, array in arrays.items():
-            total[name] = total[name] + array if name in total else array
-    return total

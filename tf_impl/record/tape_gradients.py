@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from common.recording.gradient_changes import find_changes
-from tf_impl.record.gradients import clip_rows
+from tf_impl.record.gradients import add_gradients, clip_rows
 from tf_impl.record.model_facts import Layer, name_by_identity, name_variables
 from tf_impl.record.optimizer_facts import Optimizer, unwrap_optimizer
-from tf_impl.record.step import ModelCall, Step, add_gradients
+from tf_impl.record.step import ModelCall, Step
 from tf_impl.record.tensors import list_results, to_array, view_array
 
 
@@ -49,7 +49,7 @@ class TapeGradients:
     """Names the gradients of a model's variables. A tensor has one array, so that a record stores it once.
 
     Attributes:
-        clipped_rows: The gradients of the last update of which Keras clips repeated rows before it adds them.
+        clipped_rows: The gradients of the last update that Keras clips in another way than the sums of their rows.
     """
 
     def __init__(self, model: Layer, optimizer: Optimizer) -> None:
@@ -116,11 +116,8 @@ class TapeGradients:
 
     def _clip_rows(self, pairs: Sequence[tuple[object, object]]) -> dict[str, np.ndarray]:
         names = name_by_identity(name_variables(self._model))
-        sparse = {
-            names[id(x)]: gradient for gradient, x in pairs if isinstance(gradient, tf.IndexedSlices) and id(x) in names
-        }
-        clipped = {name: clip_rows(self._optimizer, gradient) for name, gradient in sparse.items()}
-        return {name: array for name, array in clipped.items() if array is not None}
+        named = {names[id(x)]: gradient for gradient, x in pairs if gradient is not None and id(x) in names}
+        return clip_rows(self._optimizer, named)
 
     def replace(self, gradients: object, sources: object, names: Collection[str]) -> object:
         """Return gradients with zeros for some variables of the model.

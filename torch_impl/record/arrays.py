@@ -130,3 +130,8 @@ def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> di
 def list_references(nested: object) -> list[weakref.ref[torch.Tensor]]:
     """Return weak references to the tensors in nested containers."""
     return [weakref.ref(tensor) for _, tensor in name_tensors(nested)]
+
+
+def read_version(tensor: torch.Tensor) -> int:
+    """Return the number of in-place changes of a tensor."""
+    return 0 if tensor.is_inference() else tensor._version

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -77,6 +78,27 @@ def find_marks(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> set[
             missing -= found_here
             unvisited += [parent for parent, _ in node.next_functions if parent is not None]
     return found
+
+
+def find_nodes(tensors: Iterable[torch.Tensor], name: str, ends: Collection[Mark]) -> list[Any]:
+    """Return the nodes of a name on which tensors depend, the nearest first. Nodes with one of the marks are the last.
+
+    Args:
+        tensors: The tensors.
+        name: The name of the nodes.
+        ends: The marks.
+    """
+    unvisited: deque[Any] = deque(tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None)
+    visited: set[object] = set()
+    nodes = []
+    while unvisited:
+        node = unvisited.popleft()
+        if node in visited or not {*ends}.isdisjoint(node.metadata.get(KEY, ())):
+            continue
+        visited.add(node)
+        nodes += [node] if node.name() == name else []
+        unvisited += [parent for parent, _ in node.next_functions if parent is not None]
+    return nodes
 
 
 def find_functions(tensors: Iterable[torch.Tensor], marks: Collection[Mark]) -> dict[Mark, set[str]]:

@@ -159,7 +159,7 @@ class CallObserver:
         if self._stack[:1] == [ROOT]:
             self._see_draws()
             self._stack.clear()
-            self.operations.leave_layer(ROOT, self._model, returned)
+            self.operations.leave_layer(ROOT, returned)
             self._end(returned)
 
     def _make_enter_layer(self, path: str) -> Callable[..., None]:
@@ -191,7 +191,7 @@ class CallObserver:
             if self.is_paused or path not in self._stack:
                 return
             self._see_draws()
-            self.operations.leave_layer(path, module, returned)
+            self.operations.leave_layer(path, returned)
             del self._stack[self._stack.index(path) :]
             call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
             if self._observes_layers and next(module.parameters(recurse=False), None) is not None:

@@ -165,10 +165,10 @@ def find_unflattened_shape(tensor: torch.Tensor | None) -> list[int] | None:
         elif name not in ELEMENTWISE:
             break
         node = node.next_functions[0][0] if node.next_functions else None
-    for shape in shapes:
-        if len(shape) > 2 and shape[0] == count and torch.Size(shape[1:]).numel() == size:
-            return [int(length) for length in shape[1:]]
-    return None
+    fitting = [x for x in shapes if len(x) > 2 and x[0] == count and torch.Size(x[1:]).numel() == size]
+    if base is not None and fitting[1:] and len(fitting[1]) < len(fitting[0]) and 1 in fitting[0][1:]:
+        fitting.pop(0)  # of an operation that pools one axis as two, such as avg_pool1d
+    return [int(length) for length in fitting[0][1:]] if fitting else None
 
 
 def _sort_axes(base: torch.Tensor) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack,
 from common.recording.operation_format import OperationTrace
 from common.recording.operation_observer import OperationObserver
 from common.recording.record_format import ROOT
-from torch_impl.record.arrays import first_tensor, name_tensors
+from torch_impl.record.arrays import first_tensor, name_tensors, read_version
 from torch_impl.record.attention_parts import AttentionPart, add_parts, list_attention_parts
 from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_arguments, name_function
 from torch_impl.record.patches import find_observed
@@ -70,8 +70,8 @@ class OperationMode(TorchFunctionMode):
         self._path: list[str] = []
         self._observer: OperationObserver | None = None
         self._note = note
-        # Path, inputs and arguments of the layer that counts as one operation, during its call
-        self._leaf: tuple[str, list[torch.Tensor], tuple[Any, dict[str, Any]]] | None = None
+        # The layer that counts as one operation, its inputs and its arguments, during its call
+        self._leaf: tuple[torch.nn.Module, list[torch.Tensor], tuple[Any, dict[str, Any]]] | None = None
         self._origin = (0, 0)  # process and thread
         self._loss_calls = 0
         self._handles: list[torch.utils.hooks.RemovableHandle] = []  # of the hooks of all modules
@@ -171,20 +171,13 @@ class OperationMode(TorchFunctionMode):
         if path != ROOT:
             self.name(f"layer/{path}/input", first_tensor(arguments))
         if is_operation(module):
-            self._leaf = path, self._see_all([arguments, list(module.parameters())]), arguments
+            self._leaf = module, self._see_all([arguments, list(module.parameters())]), arguments
 
     @_guard
-    def leave_layer(self, path: str, module: torch.nn.Module, returned: object) -> None:
+    def leave_layer(self, path: str, returned: object) -> None:
         """Notice that the pass leaves a layer."""
-        if self._observer is None or path not in self._path:
+        if self._observer is None or self._leaf is not None or path not in self._path:
             return
-        if self._leaf is not None:
-            if self._leaf[0] != path:
-                return
-            attributes = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-            (_, inputs, (args, kwargs)), self._leaf = self._leaf, None
-            parts = list_attention_parts(module, args, kwargs, returned)
-            self._add(type(module).__name__, attributes, inputs, returned, parts)
         del self._path[self._path.index(path) :]
         if path != ROOT:
             self.name(f"layer/{path}/output", first_tensor(returned))
@@ -229,10 +222,21 @@ class OperationMode(TorchFunctionMode):
             self._hidden = module
             self.remove()
 
-    def _after_module(self, module: torch.nn.Module, *_: object) -> None:
+    def _after_module(self, module: torch.nn.Module, _: object, returned: object) -> None:
+        """Install the mode again, or add a layer as an operation, before the hooks of the script are called."""
         if self._hidden is module and self._is_here():
             self._hidden = None
             self.install()
+        if self._leaf is not None and self._leaf[0] is module and self._is_here():
+            self._add_leaf(module, returned)
+
+    @_guard
+    def _add_leaf(self, module: torch.nn.Module, returned: object) -> None:
+        assert self._leaf is not None
+        attributes = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        (_, inputs, (args, kwargs)), self._leaf = self._leaf, None
+        parts = list_attention_parts(module, args, kwargs, returned)
+        self._add(type(module).__name__, attributes, inputs, returned, parts)
 
     def _is_here(self) -> bool:
         """Check whether this is the process and the thread in which the list has begun."""
@@ -240,7 +244,7 @@ class OperationMode(TorchFunctionMode):
 
     def _see(self, tensor: torch.Tensor, is_given: bool = False) -> None:
         assert self._observer is not None
-        version = _read_version(tensor)
+        version = read_version(tensor)
         is_changed = self._versions.get(id(tensor), version) != version
         self._observer.see(tensor, is_changed, is_result=tensor.grad_fn is not None and not is_given)
         self._versions[id(tensor)] = version
@@ -248,7 +252,7 @@ class OperationMode(TorchFunctionMode):
     @_guard
     def _look(self, nested: object) -> list[tuple[torch.Tensor, int]]:
         """Return the tensors that a function receives, with their versions."""
-        return [(tensor, _read_version(tensor)) for tensor in self._see_all(nested)]
+        return [(tensor, read_version(tensor)) for tensor in self._see_all(nested)]
 
     def _see_all(self, nested: object) -> list[torch.Tensor]:
         """Return the tensors in nested containers, which have numbers and, if they are variables, names from now on."""
@@ -268,7 +272,7 @@ class OperationMode(TorchFunctionMode):
         returned = args[0] if name == "setitem" else result
         outputs = [tensor for _, tensor in name_tensors(returned)]
         versions = {id(tensor): version for tensor, version in inputs}
-        if all(versions.get(id(tensor)) == _read_version(tensor) for tensor in outputs):
+        if all(versions.get(id(tensor)) == read_version(tensor) for tensor in outputs):
             return  # no tensor, or those that it received, as x.contiguous() may return x
         arguments, received = list_arguments(function, args, kwargs), [tensor for tensor, _ in inputs]
         reduction = split_reduction(function, args, kwargs)
@@ -291,9 +295,4 @@ class OperationMode(TorchFunctionMode):
         outputs = list({id(tensor): tensor for tensor in [*outputs, *bases]}.values())
         path = self._path[-1] if self._path else ""
         self._observer.add(name, arguments, inputs, outputs, path, add_parts(self._observer, parts, path))
-        self._versions.update((id(tensor), _read_version(tensor)) for tensor in outputs)
-
-
-def _read_version(tensor: torch.Tensor) -> int:
-    """Return the number of in-place changes of a tensor."""
-    return 0 if tensor.is_inference() else tensor._version
+        self._versions.update((id(tensor), read_version(tensor)) for tensor in outputs)

@@ -24,7 +24,7 @@ FUNCTIONS = (
     "where",
 )  # fmt: skip
 OPERATIONS = (
-    "__getitem__", "__mul__", "__rmul__", "__rsub__", "__rtruediv__", "__sub__", "__truediv__", *FUNCTIONS,
+    "__mul__", "__rmul__", "__rsub__", "__rtruediv__", "__sub__", "__truediv__", *FUNCTIONS,
 )  # fmt: skip
 Before = Callable[..., object]  # receives the arguments of the observed function
 After = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], object]  # function, result, args, kwargs

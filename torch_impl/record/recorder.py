@@ -19,12 +19,13 @@ from common.recording.following import FollowedLoader
 from common.recording.record_format import ModelFacts
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from torch_impl.record import notes
-from torch_impl.record.arrays import view_tensor
+from torch_impl.record.arrays import copy_tensor, view_tensor
 from torch_impl.record.check_arguments import check_arguments, follow_record
 from torch_impl.record.copies import Copies
 from torch_impl.record.environment import describe_environment, find_rank
 from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.hand_updates import HandUpdates
+from torch_impl.record.loader_batches import ObservedLoader
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.model_facts import (
     describe_all_layers,
@@ -112,8 +113,14 @@ class Recorder:
             self._install(model, world_size)
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
-        """Return the loader. While the recorder follows a record, the batches are those of that record."""
-        return loader if self._follower is None else FollowedLoader(loader, self._follower)
+        """Return an iterable over the batches. While the recorder follows a record, they are those of that record."""
+        if self._follower is not None:
+            return FollowedLoader(loader, self._follower)
+        is_observed = isinstance(loader, torch.utils.data.DataLoader) or not self._is_recording
+        return loader if is_observed else ObservedLoader(loader, self._guard(self._take_batch))
+
+    def _take_batch(self, batch: object) -> None:
+        self._observer.loaders.take(batch)
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""
@@ -211,7 +218,9 @@ class Recorder:
     def _before_update(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         if self._follower is None or not self._follower.is_waiting:  # else the closure of the step calls the model
             self._start()
-        self._observer.step.changed_weights = self._samples.list_changed(self._name_parameters())
+        parameters = self._name_parameters()
+        changed = {name: copy_tensor(parameters[name]) for name in self._samples.list_changed(parameters)}
+        self._observer.step.changed_weights = changed
         return self._observer.before_update(args, kwargs, self._check_before(self._observer.after_closure))
 
     def _after_scaler_step(self, optimizer: object) -> None:

@@ -73,9 +73,12 @@ class ScriptPatches:
         for owner, names in ((torch.Tensor, OPERATIONS), (torch, FUNCTIONS)):
             for name in names:
                 self._patches.observe_operation(owner, name, None, guard(observer.on_operation))
-        observe(_BaseDataLoaderIter, "__next__", None, guard(observer.loaders.take))
+        observe(_BaseDataLoaderIter, "__next__", None, guard(self._take_batch))
         for kind in list_scheduler_classes():
             observe(kind, "step", guard(self._on_scheduler_step))
+
+    def _take_batch(self, _: object, batch: object, *__: object) -> None:
+        self._observer.loaders.take(batch)
 
     def _before_script(self, *_: object, **__: object) -> None:
         """Restore the functions while TorchScript compiles a function that calls them: it knows the originals only."""

@@ -158,7 +158,7 @@ class Step:
         is_skipped: Whether a gradient scaler left the update out.
         dropped_micro_batches: The number of micro-batches whose gradients the script set to zero.
         passes_of_others: The number of micro-batches for the update of another optimizer whose gradients remain.
-        changed_weights: The names of the parameters that the script changed between the previous update and this one.
+        changed_weights: The parameters before this update that the script changed since the previous one, by name.
     """
 
     number: int
@@ -175,7 +175,7 @@ class Step:
     is_skipped: bool = False
     dropped_micro_batches: int = 0
     passes_of_others: int = 0
-    changed_weights: list[str] = field(default_factory=list)
+    changed_weights: dict[str, np.ndarray] = field(default_factory=dict)
 
     def describe(self) -> StepFacts:
         """Return the numbers of the step."""
@@ -206,14 +206,15 @@ class Step:
         if self.micro_batches and self.micro_batches[0].received_states:
             facts["received_states"] = self.micro_batches[0].received_states
         if self.changed_weights:
-            facts["changed_weights"] = self.changed_weights
+            facts["changed_weights"] = [*self.changed_weights]
         return facts
 
     def name_batch_arrays(self) -> Arrays:
-        """Return the arrays of the micro-batches, and of the layers in the first one, as they are named in a record."""
+        """Return the arrays of the micro-batches, the layers and changed weights, as they are named in a record."""
         arrays: Arrays = {}
         for number, batch in enumerate(self.micro_batches):
             arrays.update(batch.name_arrays(number))
+        arrays.update({f"changed_weight/{name}": array for name, array in self.changed_weights.items()})
         calls = self.micro_batches[0].calls if self.micro_batches else []
         return {**arrays, **(calls[0].layers if calls else {})}
 
@@ -266,11 +267,11 @@ def describe_operands(
             copies.copy(tensor), mark_nodes([result]), tensor.dtype in (torch.int64, torch.bool), find_number(tensor)
         )
         for tensor in tensors
-        if not _are_rows(tensor)
+        if not are_rows(tensor)
     ]
 
 
-def _are_rows(tensor: torch.Tensor) -> bool:
+def are_rows(tensor: torch.Tensor) -> bool:
     """Check whether a tensor has the numbers of all rows, as in `scores[torch.arange(len(labels)), labels]`."""
     is_index = tensor.dtype == torch.int64 and tensor.ndim == 1
     return is_index and torch.equal(tensor, torch.arange(len(tensor), device=tensor.device))

@@ -16,6 +16,7 @@ from torch_impl.record.hand_updates import HandUpdates
 from torch_impl.record.loader_batches import LoaderBatches
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
+from torch_impl.record.selections import describe_selections
 from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands, find_labels
 from torch_impl.record.update_hooks import Arguments
 
@@ -116,6 +117,8 @@ class StepObserver:
             self._notes_of_pass = [notes.OTHER_BACKWARD]
             return
         operands = [] if has_many_operands else operands
+        selections = losses, list_marks(calls), self._calls.copies, self.operations.find_number
+        operands = [*operands, *describe_selections(*selections)]
         self._notes_of_pass = notes.list_batch_notes(calls, loss_calls, operands)
         if self.step.micro_batches and self._gradients.are_cleared():
             self._forget_passes_of_others()

@@ -55,8 +55,8 @@ def train_keras(directory: Path, optimizer: Any, is_dense: bool = False) -> Path
     return directory
 
 
-def train_torch(directory: Path, followed: Path, limit: float) -> Path:
-    """Train the same model in PyTorch, and clip each element of the gradients."""
+def train_torch(directory: Path, followed: Path, limit: float, is_norm: bool = False) -> Path:
+    """Train the same model in PyTorch, and clip each element of the gradients, or their norm."""
     torch.set_default_dtype(torch.float32)  # a float64 model of another test may have changed it
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -67,7 +67,8 @@ def train_torch(directory: Path, followed: Path, limit: float) -> Path:
         loss = torch.nn.functional.mse_loss(model(x), y)
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_value_(model.parameters(), limit)
+        clip = torch.nn.utils.clip_grad_norm_ if is_norm else torch.nn.utils.clip_grad_value_
+        clip(model.parameters(), limit)
         optimizer.step()
     return directory
 
@@ -101,3 +102,21 @@ def test_a_script_of_keras_that_adds_the_rows_first_differs(tmp_path: Path) -> N
         train_keras(tmp_path / name, keras.optimizers.SGD(0.1, clipvalue=0.001), is_dense=name == "b")
     causes = diagnose_records(tmp_path / "a", tmp_path / "b").causes
     assert [(cause.cause, cause.side, cause.confirmed) for cause in causes[:1]] == [("clipped_per_row", "a", False)]
+
+
+@pytest.mark.parametrize("kind", [keras.optimizers.SGD, keras.optimizers.Adam])
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_a_norm_that_counts_the_rows_one_by_one_is_recorded(kind: Any, is_dense: bool, tmp_path: Path) -> None:
+    for name in "ab":
+        train_keras(tmp_path / name, kind(0.1, global_clipnorm=0.01), is_dense)
+    facts = json.loads((tmp_path / "a" / "record.json").read_text())
+    assert [len(step.get("clipped_rows", [])) for step in facts["steps"]] == [0 if is_dense else 3] * 2
+    assert diagnose_records(tmp_path / "a", tmp_path / "b").causes == []
+
+
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_a_script_whose_norm_counts_the_sums_of_the_rows_differs(is_dense: bool, tmp_path: Path) -> None:
+    train_keras(tmp_path / "a", keras.optimizers.SGD(0.1, global_clipnorm=0.01), is_dense)
+    causes = diagnose_records(tmp_path / "a", train_torch(tmp_path / "b", tmp_path / "a", 0.01, is_norm=True)).causes
+    expected = [] if is_dense else [("clipping_norm", "a", True)]
+    assert [(cause.cause, cause.side, cause.confirmed) for cause in causes] == expected

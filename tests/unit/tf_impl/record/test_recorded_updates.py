@@ -91,3 +91,26 @@ def test_a_loss_object_for_each_step_is_one_loss(tmp_path: Path) -> None:
     loss = open_record(record(tmp_path / "record", OPTIMIZERS["adam"])).facts["loss"]
     assert loss is not None
     assert loss["name"].endswith("MeanSquaredError")
+
+
+def test_only_the_variables_of_the_recorded_optimizer_are_described(tmp_path: Path) -> None:
+    """A step may have an optimizer for each part of the model."""
+    keras.utils.clear_session()
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3, name="body"), keras.layers.Dense(2, name="head")])
+    optimizers = keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.1)
+    recorder = Recorder(str(tmp_path), model, optimizers[1], steps=1)
+    with recorder.step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(tf.ones([3, 4])) ** 2)
+        weights = model.trainable_variables
+        pairs = list(zip(tape.gradient(loss, weights), weights, strict=True))
+        optimizers[0].apply_gradients(pairs[:2])
+        optimizers[1].apply_gradients(pairs[2:])
+    facts = open_record(tmp_path).facts
+    assert facts["optimizer"] is not None
+    assert [[name.rpartition("/")[2] for name in x["parameters"]] for x in facts["optimizer"]["groups"]] == [
+        ["kernel", "bias"]
+    ]
+    assert all("head" in name for name in facts["optimizer"]["groups"][0]["parameters"])
+    assert facts["optimizer"]["missing"] == []
+    assert any("other optimizers may update these variables" in note for note in facts["not_recorded"])

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 from common.diagnose.recorded.walk import diagnose_records
 from common.errors import UserError
@@ -102,7 +103,13 @@ def test_a_model_that_does_not_fit_is_refused(old: str, tmp_path: Path) -> None:
 
 def test_batches_without_a_record_to_follow_are_the_own_ones(tmp_path: Path) -> None:
     batches = draw(1)
-    assert Recorder(str(tmp_path / "new"), *build(1)).batches(batches) is batches
+    recorder, loader = Recorder(str(tmp_path / "new"), *build(1)), DataLoader(TensorDataset(torch.ones(3)))
+    assert recorder.batches(loader) is loader
+    observed = recorder.batches(batches)
+    assert [*observed] == batches
+    assert len(observed) == len(batches)  # type: ignore[arg-type]
+    recorder.close()
+    assert recorder.batches(batches) is batches
 
 
 class CarryingModel(nn.Module):

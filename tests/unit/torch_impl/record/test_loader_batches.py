@@ -88,7 +88,7 @@ def test_an_array_that_the_model_and_the_loss_receive_is_recorded_once(tmp_path:
 
 
 def test_what_a_script_computed_from_a_batch_that_is_not_recorded_is_refused(tmp_path: Path) -> None:
-    """The batches come from a list: the weights are not recorded, and what the script computed from them is."""
+    """The list of batches does not pass through `recorder.batches`: what the script computed from the weights is."""
 
     def train_on_list(directory: Path, follow: Path | None) -> None:
         model = nn.Linear(5, 3)
@@ -102,3 +102,29 @@ def test_what_a_script_computed_from_a_batch_that_is_not_recorded_is_refused(tmp
     train_on_list(tmp_path / "old", None)
     with pytest.raises(UserError, match=r"computed from its batch in test_loader_batches\.py:\d+; let its batches"):
         train_on_list(tmp_path / "new", tmp_path / "old")
+
+
+@pytest.mark.parametrize("is_generator", [False, True])
+def test_labels_that_only_an_index_receives_are_those_of_the_loop(is_generator: bool, tmp_path: Path) -> None:
+    """A one-hot code is computed from the labels. The batches come from a list, or from a generator of the script."""
+    labels = torch.randint(0, 3, (24,))
+
+    def train_on_codes(directory: Path, follow: Path | None) -> list[float]:
+        torch.manual_seed(0 if follow is None else 1)
+        model, losses = nn.Linear(5, 3), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        recorder = Recorder(str(directory), model, optimizer, follow=None if follow is None else str(follow))
+        order = torch.arange(24) if follow is None else torch.randperm(24)
+        batches = [(X[order[i : i + 8]], labels[order[i : i + 8]]) for i in range(0, 24, 8)]
+        for x, y in recorder.batches((batch for batch in batches) if is_generator else batches):
+            scores = torch.log_softmax(model(x), 1)
+            loss = -(torch.zeros_like(scores).scatter(1, y.view(-1, 1), 1) * scores).sum(1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    losses = train_on_codes(tmp_path / "old", None)
+    assert [name for name in read_step(tmp_path / "old", 1) if "/other/" in name] == ["batch/0/other/1"]
+    assert train_on_codes(tmp_path / "new", tmp_path / "old") == losses

@@ -291,3 +291,24 @@ def test_frozen_transformer_computes_as_without_the_recorder(tmp_path: Path) -> 
     train(tmp_path / "record", update)
     check_chain(read_operations(tmp_path / "record"))
     assert all(torch.equal(output, outputs[-1]) for output in outputs)
+
+
+class Hooked(nn.Module):
+    """Passes on what a hook of the script has kept and computed, as extractors of features do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+        self.hidden: list[torch.Tensor] = []
+        self.embedding.register_forward_hook(lambda module, args, returned: self.hidden.append(returned * 2))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.embedding(tokens)
+        return self.head(self.hidden.pop())
+
+
+def test_the_operations_of_a_hook_of_the_script_are_listed(tmp_path: Path) -> None:
+    train(tmp_path, update_by_hand, Hooked)
+    trace = read_operations(tmp_path)
+    check_chain(trace)
+    assert list_names(trace)[:3] == ["Embedding", "mul", "Linear"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -87,3 +88,16 @@ def test_a_module_that_imports_an_operation_while_recording_keeps_it(
     recorder.close()
     assert module.multiply is torch.Tensor.mul
     assert {**vars(torch.Tensor)} == methods
+
+
+def test_a_number_in_a_list_stays_a_number(tmp_path: Path) -> None:
+    """A tensor of a single number would count as a sequence if a method in Python selected its elements."""
+    model = nn.Linear(2, 1)
+    recorder = Recorder(str(tmp_path), model, torch.optim.SGD(model.parameters(), lr=0.1))
+    outputs = model(torch.ones(3, 2))
+    for number in torch.tensor([1.0, 2.0]):
+        assert torch.tensor([number]).tolist() == [number.item()]
+        assert torch.FloatTensor([number, number]).tolist() == [number.item()] * 2
+        assert np.array([number]).tolist() == [number.item()]
+    outputs.sum().backward()
+    recorder.close()

@@ -334,7 +334,7 @@ def test_a_script_that_follows_gets_the_inputs_of_each_call(tmp_path: Path) -> N
         optimizer.step()
     assert diagnose_records(tmp_path / "a", tmp_path / "b").is_equal
     (note,) = [note for note in read_facts(tmp_path / "b")["not_recorded"] if note.startswith("batches")]
-    assert note.endswith("1 gets input (call 2) 0; check that")
+    assert note.endswith("1 gets input (call 2) 0; check this")
 
 
 def test_recorders_that_end_in_any_order_leave_nothing_behind(tmp_path: Path) -> None:

@@ -52,6 +52,9 @@ def test_weights_that_change_between_updates(is_averaged: bool, tmp_path: Path) 
     train(tmp_path, update_and_average)
     steps = read_facts(tmp_path)["steps"]
     assert [step.get("changed_weights") for step in steps] == [None, *[["head.weight"] if is_averaged else None] * 2]
+    for step in (2, 3) if is_averaged else ():
+        after = read_step(tmp_path, step - 1)["weight/head.weight"]
+        np.testing.assert_allclose(read_step(tmp_path, step)["changed_weight/head.weight"], 0.99 * after, rtol=1e-6)
 
 
 def test_gradients_are_unclipped_after_the_script_divided_them(tmp_path: Path) -> None:
