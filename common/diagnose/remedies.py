@@ -138,8 +138,9 @@ REMEDY_GROUPS = {
         "other script freezes; set the same dropout rates",
     ("step_skipped", "not_unscaled", "clipped_before_unscaling"):
         "call `scaler.unscale_` before clipping, and compare the scale at the start",
-    ("attention_mask_missing", "special_tokens", "padding_length", "truncation_length", "labels_shifted"):
+    ("attention_mask_missing", "special_tokens", "padding_length", "truncation_length"):
         "compare the arguments of the tokenizer, and pass its attention mask to the model",
+    ("labels_shifted",): "number the labels from the same number, and cut inputs and labels at the same positions",
     ("normalization", "channel_order", "prepared_differently"):
         "compare mean, standard deviation, RGB or BGR, resizing and antialiasing",
     ("scaled_weights",): "compare the initializers, or load one checkpoint in both scripts",
@@ -154,6 +155,7 @@ REMEDY_GROUPS = {
     ("sampler_padding", "last_batch_dropped", "repeated_batch"):
         "use the same `drop_last`, and draw a new batch for each step",
     ("weights_changed",): "evaluate averaged weights in a copy of the model",
+    ("averaged_weights",): "use the same factor in both averages, and average at the same place of the step",
     ("not_reduced",): "wrap the model in DistributedDataParallel, and call the wrapper",
 }  # fmt: skip
 REMEDIES = {cause: remedy for causes, remedy in REMEDY_GROUPS.items() for cause in causes}

@@ -70,5 +70,5 @@ class RecordedGradients:
         return is_scaled or (bool(factors) and len(self._record.ranks) > 1)
 
     def _restore(self, step: int, factors: dict[str, float], decays: dict[str, float], rank: int = 0) -> Gradients:
-        weights = self._record.ranks[rank].open_before(step).select("weight") if decays else {}
+        weights = self._record.ranks[rank].read_weights_before(step) if decays else {}
         return restore_gradients(self.read(step, rank=rank), factors, decays, weights)

@@ -3,7 +3,7 @@
 A script follows a record if it takes the initial weights and the batches of that record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -38,6 +38,7 @@ class RecordedSide:
         self.batches, self.gradients = RecordedBatches(record, self.layers), RecordedGradients(record)
         self.changes = ScriptChanges(record, self.gradients)
         self.read_weights = lru_cache(WEIGHTS_IN_MEMORY)(self._read_weights)
+        self.read_before = lru_cache(WEIGHTS_IN_MEMORY)(self._read_before)
 
     @property
     def title(self) -> str:
@@ -99,6 +100,23 @@ class RecordedSide:
     def _read_weights(self, step: int) -> dict[str, np.ndarray]:
         """Return the variables after a step, or at the start of the record for an earlier step."""
         return self.open_file(step).select("weight")
+
+    def _read_before(self, step: int) -> dict[str, np.ndarray]:
+        """Return the variables before the update of a step, with what the script changed since the update before."""
+        return {**self.read_weights(step - 1), **self.open_file(step).select("changed_weight")}
+
+    def list_changed(self, step: int) -> list[str]:
+        """Return the variables that the script changed between the update before a step and that of the step.
+
+        Those with NaN are left out: recorders have compared it with itself, and found it changed.
+        """
+        names, weights = self.get_facts(step).get("changed_weights", []), self.read_weights(step - 1)
+        return [name for name in names if name not in weights or not np.isnan(weights[name]).any()]
+
+    def has_unknown_weights(self, step: int, names: Iterable[str]) -> bool:
+        """Check whether an older record lacks some of the variables before the update of a step."""
+        unknown = {*self.list_changed(step)} - self.open_file(step).select("changed_weight").keys()
+        return not unknown.isdisjoint(names)
 
     def open_file(self, step: int) -> TensorFile:
         """Open the file of a step. For a step before the first recorded one, open the file of the initial state."""

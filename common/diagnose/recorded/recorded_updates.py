@@ -95,8 +95,8 @@ def list_updates(
         facts = side.get_facts(step)
         if facts["skipped"]:
             continue
-        if list_changed_weights(side, step):
-            return  # the weights before the update are not recorded
+        if side.has_unknown_weights(step, side.list_changed(step)):
+            return
         rates, gradients = read_rates(side, step), side.gradients.read(step)
         gradients = orient_gradients(gradients, settings, facts.get("clipped_rows", []))
         counts = {name: count + (name in gradients) for name, count in counts.items()}
@@ -115,15 +115,6 @@ def list_updates(
         computed = {key: array for update in updates for key, array in update.expected_slots.items()}
         slots = {**slots, **computed, **(recorded or {})}
         yield step, updates
-
-
-def list_changed_weights(side: RecordedSide, step: int) -> list[str]:
-    """Return the parameters that the script changed before an update.
-
-    Those with NaN are left out: recorders have compared it with itself, and found it changed.
-    """
-    names, weights = side.get_facts(step).get("changed_weights", []), side.read_weights(step - 1)
-    return [name for name in names if name not in weights or not np.isnan(weights[name]).any()]
 
 
 def count_earlier_updates(side: RecordedSide) -> dict[str, int]:
@@ -162,7 +153,8 @@ def orient_gradients(
     Args:
         gradients: The gradients by name.
         settings: The settings of each parameter.
-        clipped_rows: Names of sparse gradients whose rows Keras clipped before it added them. The sum is not clipped.
+        clipped_rows: Names of gradients that Keras clipped before it added the repeated rows of sparse ones. They are
+            not clipped again.
     """
     clipping = next((group.clipping for group in settings.values() if group.clipping), None)
     clipped = {
@@ -177,7 +169,7 @@ def orient_gradients(
         return clipped | {name: np.clip(gradient, -value, value) for name, gradient in whole.items()}
     if kind == "clipnorm":
         return clipped | {name: gradient * _get_factor([gradient], value) for name, gradient in whole.items()}
-    factor = _get_factor(list(clipped.values()), value)
+    factor = 1.0 if clipped_rows else _get_factor(list(clipped.values()), value)
     return {name: gradient * factor for name, gradient in clipped.items()}
 
 
@@ -212,7 +204,8 @@ def _build_update(
     """Return an update with the weights and slots that the formula computes."""
     settings, rate, number = group
     before, after = (
-        {name: side.read_weights(at)[name].astype(np.float64) for name in gradients} for at in (step - 1, step)
+        {name: weights[name].astype(np.float64) for name in gradients}
+        for weights in (side.read_before(step), side.read_weights(step))
     )
     slots_before = {key: array for key, array in slots.items() if key.partition(".")[2] in gradients}
     weights: dict[str, np.ndarray] = {}

@@ -118,7 +118,7 @@ class ScriptChanges:
         }
         samples = []
         for step, (factors, decays) in numbers.items():
-            weights = self._record.ranks[0].open_before(step).select("weight")
+            weights = self._record.ranks[0].read_weights_before(step)
             for name, gradient in self._gradients.read(step).items():
                 norm = compute_norm(weights[name]) if name in weights and name not in unexplained else 0.0
                 if norm and (gradient.size >= MIN_EXPLAINED_SIZE or name in decays):

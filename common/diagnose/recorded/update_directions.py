@@ -38,7 +38,7 @@ def are_directions_equal(pair: RecordPair, step: int, size: float) -> bool:
 
 
 def _read_side(side: RecordedSide, step: int) -> dict[str, np.ndarray]:
-    settings, weights, directions = read_optimizer_settings(side), side.read_weights(step - 1), {}
+    settings, weights, directions = read_optimizer_settings(side), side.read_before(step), {}
     for name, gradient in side.gradients.read(step).items():
         directions[name] = gradient.astype(np.float64)
         group, weight = settings.get(name), weights.get(name)

@@ -31,7 +31,7 @@ def read_regularizers(side: RecordedSide) -> dict[str, Factors]:
 
 def compute_penalty(side: RecordedSide, step: int) -> float:
     """Return the penalty of all regularizers for the weights before a step."""
-    weights: Mapping[str, np.ndarray] = side.read_weights(step - 1)
+    weights: Mapping[str, np.ndarray] = side.read_before(step)
     return sum(
         l1 * float(np.abs(weights[name].astype(np.float64)).sum())
         + l2 * float(np.square(weights[name].astype(np.float64)).sum())

@@ -11,13 +11,9 @@ from common.diagnose.findings import Stage
 from common.diagnose.recorded.rates import STATE_LOST, find_empty_starts
 from common.diagnose.recorded.record_pair import RecordPair, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.recorded_updates import (
-    RecordedUpdate,
-    list_changed_weights,
-    list_updates,
-    why_not_computed,
-)
+from common.diagnose.recorded.recorded_updates import RecordedUpdate, list_updates, why_not_computed
 from common.diagnose.recorded.rule_comparison import compare_with_rule
+from common.diagnose.recorded.weights_between_updates import compare_changed_weights
 from common.diagnose.stages.optimizer import compare_optimizer
 from common.diagnose.stages.reduction import compare_reduction
 
@@ -29,7 +25,7 @@ def compare_updates(pair: RecordPair) -> Stage:
     for side, reason in zip(pair.sides, reasons, strict=True):
         if not reason:
             _compare_side(stage, side, pair)
-        _report_changed_weights(stage, side, pair)
+    compare_changed_weights(stage, pair)
     keep_one_sided_causes(stage)
     if not any(reasons):
         _compare_lost_state(stage, pair)
@@ -69,20 +65,6 @@ def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
                 _compare_slots(stage, side, step, recorded)
             if not stage.has_cause_of(side.name):
                 compare_optimizer(stage, side.name, recorded.update, are_slots_recorded=bool(recorded.recorded_slots))
-
-
-def _report_changed_weights(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
-    """Add weights that the script changes between two updates as a cause."""
-    for step in pair.steps:
-        if names := list_changed_weights(side, step):
-            name = side.name.upper()
-            stage.add_mismatch(f"{name}, step {step}: {names[0]}")
-            sentence = (
-                f"in {name}, the script changes {len(names)} parameters, such as {names[0]}, between the updates of "
-            )
-            sentence += f"steps {step - 1} and {step}: averaged weights left in the model, or a checkpoint loaded?"
-            stage.add_cause("weights_changed", side.name, names[0], sentence)
-            return
 
 
 def _compare_slots(stage: Stage, side: RecordedSide, step: int, recorded: RecordedUpdate) -> None:

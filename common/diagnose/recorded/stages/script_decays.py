@@ -79,7 +79,7 @@ def have_equal_decays(pair: RecordPair, paired: Sequence[PairedSettings]) -> boo
     if not differing or any(x.decay_matters and x.is_decoupled for _, a, b in paired for x in (a, b)):
         return False
     step, norm = pair.steps[0], 0.0
-    weights = pair.a.read_weights(step - 1)
+    weights = pair.a.read_before(step)
     for match, decay in differing:
         if (weight := match.read_a(weights)) is not None:
             norm = float(np.hypot(norm, decay * np.linalg.norm(weight.astype(np.float64))))
@@ -94,7 +94,7 @@ def find_side_with_penalty(pair: RecordPair, paired: Sequence[PairedSettings]) -
         paired: The settings of each pair of parameters.
     """
     step, penalties = pair.steps[0], [0.0, 0.0]  # of A's loss and of B's
-    losses, weights = find_closest_losses(pair, step), pair.a.read_weights(step - 1)
+    losses, weights = find_closest_losses(pair, step), pair.a.read_before(step)
     for match, a, b in paired:
         if (weight := match.read_a(weights)) is not None:
             decay = 0.5 * (b.weight_decay - a.weight_decay)

@@ -5,6 +5,8 @@ slots (the optimizer's arrays) and the hyperparameters. If these are equal on bo
 reproduces both updates, the remaining difference comes from rounding. Elements whose gradients differ are not compared.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 
 from common.diagnose.explain.moving_statistics import (
@@ -15,7 +17,7 @@ from common.diagnose.explain.moving_statistics import (
     is_moving_statistic,
     name_moving_variance,
 )
-from common.diagnose.findings import EQUAL, Stage, TensorCheck
+from common.diagnose.findings import EQUAL, FRAMEWORK_CAUSES, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -23,6 +25,7 @@ from common.diagnose.recorded.rule_comparison import list_place_effects
 from common.diagnose.recorded.stages.hyperparameters import NOT_TRAINED
 from common.diagnose.recorded.training_modes import EVALUATION_MODE
 from common.diagnose.recorded.variable_match import VariableMatch
+from common.diagnose.recorded.weights_between_updates import list_changed_matches
 from common.map.array_differences import compute_norm
 
 # Two elements of gradients count as equal if they differ by less than this share of A's element ...
@@ -51,17 +54,13 @@ def compare_states(pair: RecordPair) -> Stage:
     updates_are_computed = pair.get_stage("optimizer").verdict == EQUAL and not pair.get_stage("optimizer").note
     first_steps = []
     place_effects = list_place_effects(pair)
+    changed = {match.title for step in pair.steps[1:] for match in list_changed_matches(pair, step)}
     compared: dict[str, np.ndarray | None] = {}  # the elements to compare, by title
     largest: dict[str, np.ndarray] = {}
     for step in pair.equal_steps:
         _update_compared(compared, largest, pair, step)
         for match in pair.models.variables:
-            before, a, b = (
-                read(side.read_weights(number))
-                for read, side, number in (
-                    (match.read_a, pair.a, step - 1), (match.read_a, pair.a, step), (match.read_b, pair.b, step),
-                )
-            )  # fmt: skip
+            before, a, b = match.read_a(pair.a.read_before(step)), *_read_after(pair, match, step, changed)
             moved_further = match.read_b(place_effects.get(step, {}))
             if before is None or a is None or b is None or a.shape != b.shape or a.dtype.kind != "f":
                 continue
@@ -84,6 +83,20 @@ def compare_states(pair: RecordPair) -> Stage:
         is_frozen = NOT_TRAINED in names
         _explain(stage, pair, first_steps, may_begin_here, is_frozen)
     return stage
+
+
+def _read_after(
+    pair: RecordPair, match: VariableMatch, step: int, changed: Collection[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return a variable of A and of B after a step. changed: the titles of what scripts change between updates.
+
+    Those are read before the next update: one script may change them within the step, and the other after it.
+    """
+    if match.title not in changed:
+        return match.read_a(pair.a.read_weights(step)), match.read_b(pair.b.read_weights(step))
+    if step == pair.steps[-1]:
+        return None, None
+    return match.read_a(pair.a.read_before(step + 1)), match.read_b(pair.b.read_before(step + 1))
 
 
 def _note_omission(stage: Stage, pair: RecordPair) -> None:
@@ -165,7 +178,7 @@ def _explain(
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
         return
     checks = [check for check in stage.checks if check.begins_here] if may_begin_here else []
-    if added := _find_added_variables(pair, first_steps) if may_begin_here else {}:
+    if added := _find_added_variables(pair, first_steps) if may_begin_here or _only_frameworks_differ(pair) else {}:
         # A first step is often small beside the weights, so that their difference would count as rounding
         title = next(iter(added))
         stage.add_mismatch(f"step {pair.equal_steps[0]}: {title}")
@@ -175,6 +188,12 @@ def _explain(
     if checks:
         sentence = f"{checks[0].tensor} differs by {checks[0].difference:.1e}, and no earlier stage explains that"
         stage.add_cause("unexplained", "b", checks[0].tensor, sentence, confirmed=False)
+
+
+def _only_frameworks_differ(pair: RecordPair) -> bool:
+    """Check whether all causes so far are differences between the optimizers of the two frameworks."""
+    causes = {cause.cause for stage in pair.stages for cause in stage.causes}
+    return bool(causes) and causes.issubset(FRAMEWORK_CAUSES)
 
 
 def _list_momenta(match: LayerMatch) -> list[float]:
