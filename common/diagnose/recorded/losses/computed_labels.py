@@ -7,33 +7,37 @@ reference record of a diagnosis, and B the record that is compared with it.
 import numpy as np
 
 from common.diagnose.recorded.example_order import ArrayPair
-from common.diagnose.recorded.operations.operation_names import normalize_name
+from common.diagnose.recorded.operations.operation_names import KEEPING, normalize_name
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 
-# Names of operations whose result has the numbers of their first tensor
-KEEPING = {
-    "asstrided", "cast", "clone", "contiguous", "data", "detach", "double", "expanddims", "flatten", "float", "int",
-    "long", "permute", "reshape", "squeeze", "stopgradient", "t", "to", "transpose", "type", "unsqueeze", "view",
-}  # fmt: skip
 MOST_VALUES = 2  # largest number of values of labels that a script makes
 
 
 def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """Check whether an operation of A's or of B's script returned a label.
 
+    Operations before the first call of the model are not recorded. Then a label of a loss function may be computed if
+    the other side's label is only an array of its batch, because the recorder saw no loss function.
+
     Labels still count as data if they differ by a known mistake, such as inverted one-hot labels, or if they have only
     one or two values, as the labels of a GAN do.
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False
-    if not (_is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)):
+    is_result = _is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)
+    if not (is_result or (label.a.dtype.kind == "f" and _sees_one_loss(pair))):
         return False
     if label.a.shape == label.b.shape and np.allclose(label.a, np.negative(label.b)):
         return True  # the loss of one script adds what the loss of the other one subtracts
     explanation = explain_preparation(label.a, label.b, is_label=True)
     return not explanation.confirmed or explanation.cause == "shape"
+
+
+def _sees_one_loss(pair: RecordPair) -> bool:
+    """Check whether a following script has other labels because the recorder saw the loss function of one side only."""
+    return pair.has_followed and (pair.a.record.facts["loss"] is None) != (pair.b.record.facts["loss"] is None)
 
 
 def _is_result(side: RecordedSide, name: str) -> bool:

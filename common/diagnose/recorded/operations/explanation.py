@@ -3,37 +3,21 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.operations.broadcasts import find_broadcast
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
-from common.diagnose.recorded.operations.first_functions import (
-    find_other_functions,
-    find_other_operand,
-    find_scaled,
-    find_unapplied,
-)
-from common.diagnose.recorded.operations.first_results import (
-    find_averaged,
-    find_omitted,
-    find_other_indices,
-    find_other_partners,
-    find_unrecorded,
-)
-from common.diagnose.recorded.operations.operation_names import normalize_name
-from common.diagnose.recorded.operations.operation_words import describe_lines, locate, shorten
+from common.diagnose.recorded.operations.equal_reductions import explain_other_reduction
+from common.diagnose.recorded.operations.operation_names import LOSS
+from common.diagnose.recorded.operations.operation_words import describe_layouts, locate
 from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
+from common.diagnose.recorded.operations.section_explanation import explain_section, find_unrecorded_shape
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.record_pair import RecordPair
-from common.recording.operation_format import Operation, OperationTrace
+from common.recording.operation_format import OperationTrace
 
 # Causes that name operations. Another cause may say why they differ.
 OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
-EQUAL_TENSORS = "from tensors with the same numbers"
-OTHER_REASONS = "the numbers are in another order, or arguments that are not recorded differ"
-LOSS = "loss"  # stands for the number of the loss in place of a name
 
 
 def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
@@ -50,12 +34,14 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
     Returns:
         The explanation; None if the operations do not show the difference.
     """
+    if (name_a, name_b) == (LOSS, LOSS) and (explanation := explain_other_reduction(pair, place)) is not None:
+        return explanation
     section = _find_section(pair, name_a, name_b)
     if section is None:
         return _explain_order(pair, place, name_a, name_b)
     if section.is_layer:  # a layer that computes something else is explained by its settings
         return None
-    return _explain_section(section, place)
+    return explain_section(section, place)
 
 
 def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
@@ -74,20 +60,14 @@ def _describe_order(pair: RecordPair, name_a: str, name_b: str) -> str | None:
     traces, numbers = targets
     matches = match_tensors(pair, traces)
     sides = [SectionSide(trace, number, ()) for trace, number in zip(traces, numbers, strict=True)]
-    words = _describe_layouts(sides, [[number] for number in numbers])
+    words = describe_layouts(sides, [[number] for number in numbers])
     return words if words and matches.are_equal(*numbers) else None
 
 
-def _describe_layouts(sides: Sequence[SectionSide], tensors: Sequence[Sequence[int]]) -> str:
-    """Return words for the operations of each side that give tensors their order; empty if both have none."""
-    operations = [side.list_layouts(x) for side, x in zip(sides, tensors, strict=True)]
-    if not any(operations):
-        return ""
-    parts = [
-        f"{name} computes {describe_lines(side, listed) if listed else 'nothing'}"
-        for name, side, listed in zip("AB", sides, operations, strict=True)
-    ]
-    return " and ".join(parts)
+def has_other_weights(pair: RecordPair) -> bool:
+    """Check whether the losses begin to differ at weights of another model, which its own optimizer has changed."""
+    section = _find_section(pair, LOSS, LOSS)
+    return section is not None and find_unrecorded_shape(section) is not None
 
 
 def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: str) -> Explanation:
@@ -129,158 +109,3 @@ def _find_targets(
         for trace, name in zip(traces, (name_a, name_b), strict=True)
     )
     return None if a is None or b is None else (traces, (a, b))
-
-
-def _explain_section(section: DifferingSection, place: str) -> Explanation:
-    for name, unused in (("A", section.unused_in_a), ("B", section.unused_in_b)):
-        if unused:
-            sentence = f"{place}: {name} computes nothing from the model's input {shorten(unused[0])}"
-            return Explanation("unused_input", sentence, side=name.lower())
-    return (
-        _explain_broadcast(section, place)
-        or _explain_same_operation(section, place)
-        or _explain_first_results(section, place)
-        or _explain_unrecorded(section, place)
-        or _explain_omitted(section, place)
-        or _explain_first_functions(section, place)
-        or _explain_unaligned(section, place)
-    )
-
-
-def _explain_broadcast(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain a loss that one script computes from operands of other ranks, so that they are broadcast; else None."""
-    if section.first is None or place != LOSS:
-        return None
-    sides = section.a, section.b
-    broadcasts = [find_broadcast(side, x) for side, x in zip(sides, section.first, strict=True)]
-    index = next((index for index, x in enumerate(broadcasts) if x is not None and x.has_other_ranks), None)
-    if index is None or broadcasts[1 - index] is not None:
-        return None
-    words = describe_lines(sides[index], [section.first[index]])
-    sentence = f"{place}: {broadcasts[index]} in {'AB'[index]}, by broadcasting, in {words}"
-    return Explanation("broadcast_in_loss", sentence, side="ab"[index])
-
-
-def _explain_same_operation(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain an operation of one name that returns something else for equal tensors; None if there is none."""
-    if section.first is None or not section.has_same_operation:
-        return None
-    sentence = f"{place}: {EQUAL_TENSORS} {_describe_sides(section, section.first[:1], section.first[1:])}"
-    broadcasts = [find_broadcast(side, x) for side, x in zip((section.a, section.b), section.first, strict=True)]
-    if not section.has_equal_sizes and any(broadcasts) and not all(broadcasts):
-        name, words = next((name, words) for name, words in zip("AB", broadcasts, strict=True) if words)
-        return Explanation("operation", f"{sentence}: {words} in {name}, by broadcasting")
-    if not section.has_other_arguments:
-        sentence += f": {OTHER_REASONS}{_describe_reorderings(section)}"
-    return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
-
-
-def _explain_first_results(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain the first results whose difference has a known reason; None if there are none."""
-    indexed = find_other_indices(section.a, section.b, section.matches)
-    if indexed is not None:
-        words = _describe_sides(section, indexed[:1], indexed[1:])
-        return Explanation("operation", f"{place}: for the same numbers and other indices, {words}")
-    averaged = find_averaged(section.a, section.b, section.matches)
-    if averaged is not None:
-        name, words = "AB"[averaged.side], _describe_sides(section, averaged.a, averaged.b)
-        reason = f"only {name} divides by {averaged.count}, the number of elements of its mean"
-        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}")
-    scaled = find_scaled(section.a, section.b, section.matches)
-    if scaled is not None:
-        words = _describe_sides(section, scaled.a, scaled.b)
-        reason = f"B's numbers are {scaled.factor:.6g} times A's"
-        return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}", confirmed=False)
-    combined = find_other_partners(section.a, section.b, section.matches)
-    if combined is not None:
-        words = _describe_sides(section, combined[:1], combined[1:])
-        return Explanation(
-            "operation", f"{place}: the same tensors are combined in other pairs: {words}", confirmed=False
-        )
-    return None
-
-
-def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain an operation of both scripts that receives another tensor, which no operation of the record computes."""
-    shape = None
-    if section.first is not None:
-        shape = find_unrecorded(section.a, section.b, section.first, section.matches)
-    if section.first is None or shape is None:
-        return None
-    words = _describe_sides(section, section.first[:1], section.first[1:])
-    sentence = f"{place}: {words}: a tensor {shape} that is not recorded has other numbers, "
-    sentence += "such as a weight of another model, which its own optimizer has changed"
-    return Explanation("other_state_of_loss" if place == LOSS else "operation", sentence, confirmed=False)
-
-
-def _explain_omitted(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain an operation that only one script computes before equal ones; None if there is none."""
-    omitted = find_omitted(section.a, section.b, section.matches)
-    return None if omitted is None else _explain_one_side(section, place, *omitted, confirmed=True)
-
-
-def _explain_one_side(
-    section: DifferingSection, place: str, a: Sequence[Operation], b: Sequence[Operation], *, confirmed: bool
-) -> Explanation:
-    """Name operations that only one side computes: the operations of the other side are none."""
-    if a:
-        return Explanation(
-            "missing_operation", f"{place}: B does not compute {describe_lines(section.a, a)}", confirmed=confirmed
-        )
-    return Explanation(
-        "added_operation", f"{place}: B also computes {describe_lines(section.b, b)}", confirmed=confirmed
-    )
-
-
-def _explain_first_functions(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain other functions or operands that are applied to the same tensors; None if there are none."""
-    sides = section.a, section.b, section.matches
-    functions = find_other_functions(*sides)
-    if functions is not None:
-        reason = "the same functions are applied to other tensors:" if functions.is_exchange else EQUAL_TENSORS
-        words = _describe_sides(section, functions.a, functions.b)
-        return Explanation("operation", f"{place}: {reason} {words}", confirmed=not functions.is_exchange)
-    unapplied = find_unapplied(*sides)
-    if unapplied is not None:
-        return _explain_one_side(section, place, *unapplied, confirmed=False)
-    operands = find_other_operand(*sides)
-    if operands is not None:
-        words = _describe_sides(section, operands[:1], operands[1:])
-        return Explanation("operation", f"{place}: a tensor is combined with another one: {words}", confirmed=False)
-    return None
-
-
-def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
-    """Name the operations that have no counterpart on the other side, or all of them."""
-    a, b = section.list_unaligned()
-    if not (a and b):
-        return _explain_one_side(section, place, a, b, confirmed=section.begins_with(a or b, 0 if a else 1))
-    is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
-    reason = f"{EQUAL_TENSORS} " if is_exact else ""
-    sentence = f"{place}: {reason}{_describe_sides(section, a, b)}"
-    if place == LOSS and not is_exact:  # two notations of one loss, perhaps of numbers in another order
-        words = _describe_layouts((section.a, section.b), [[*section.a.received], [*section.b.received]])
-        sentence += f"; before, {words}" if words else ""
-    # All other operations are aligned, such as a product before a sum and after a mean
-    are_other_reductions = sorted(map(normalize_name, [*a, *b])) == ["mean", "sum"]
-    return Explanation("operation", sentence, confirmed=is_exact or are_other_reductions)
-
-
-def _describe_sides(section: DifferingSection, a: Sequence[Operation], b: Sequence[Operation]) -> str:
-    return f"A computes {describe_lines(section.a, a)}, and B {describe_lines(section.b, b)}"
-
-
-def _describe_reorderings(section: DifferingSection) -> str:
-    """Return words for the operations through which only one script changes the order of numbers."""
-    sides = zip("AB", (section.a, section.b), section.reorderings, strict=True)
-    words = [f"{name} computes {describe_lines(side, operations)}" for name, side, operations in sides if operations]
-    if not words and section.first is not None:
-        inputs = [operation["inputs"] for operation in section.first]
-        words = [*filter(None, [_describe_layouts((section.a, section.b), inputs)])]
-    return f"; before, {' and '.join(words)}" if words else ""
-
-
-def _is_one_line(operations: Sequence[Operation]) -> bool:
-    """Check whether one line of the script calls all operations, or whether it is a single one."""
-    lines = {(operation["file"], operation["line"]) for operation in operations}
-    return len(operations) == 1 or (len(lines) == 1 and bool(operations[0]["file"]))

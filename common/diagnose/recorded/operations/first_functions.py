@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from itertools import product
 
 from common.diagnose.recorded.operations.first_results import list_surplus
-from common.diagnose.recorded.operations.operation_names import ACTIVATIONS, ELEMENTWISE, FUNCTIONS, normalize_name
+from common.diagnose.recorded.operations.operation_names import (
+    ACTIVATIONS,
+    ELEMENTWISE,
+    FUNCTIONS,
+    LOGIT_LOSSES,
+    PROBABILITIES,
+    normalize_name,
+)
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.recording.operation_format import Operation
@@ -100,6 +107,41 @@ def find_unapplied(
             same = [user for x, user in users if matches.are_equal(*((x, tensor) if side else (tensor, x)))]
             if operation in surplus and same and all(normalize_name(user) not in FUNCTIONS for user in same):
                 return ([], [operation]) if side else ([operation], [])
+    return None
+
+
+def find_repeated_probabilities(
+    a: SectionSide, b: SectionSide, matches: TensorMatches
+) -> tuple[list[Operation], list[Operation]] | None:
+    """Return a softmax or sigmoid whose result only one side passes to a loss of logits, in that side's list, or None.
+
+    The other side passes what the function receives to its loss.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    for side, (longer, shorter) in enumerate(((a, b), (b, a))):
+        losses = [x for x in longer.operations if normalize_name(x) in LOGIT_LOSSES]
+        for probabilities in [x for loss in losses for x in longer.list_floats(loss)]:
+            function = longer.find_producer(probabilities)
+            if function is None or normalize_name(function) not in PROBABILITIES:
+                continue
+            logits = longer.list_floats(function)
+            received = shorter.received
+            if any(matches.are_equal(*((x, y) if side else (y, x))) for x in received for y in logits):
+                return ([], [function]) if side else ([function], [])
+    return None
+
+
+def find_unlogged_probabilities(side: SectionSide) -> tuple[Operation, Operation] | None:
+    """Return a softmax and the nll_loss that receives its result, and not its logarithm; None without any."""
+    for loss in (x for x in side.operations if normalize_name(x) == "nllloss"):
+        functions = [side.find_producer(x) for x in side.list_floats(loss)]
+        softmax = next((x for x in functions if x is not None and normalize_name(x) == "softmax"), None)
+        if softmax is not None:
+            return softmax, loss
     return None
 
 

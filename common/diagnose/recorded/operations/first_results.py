@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
-from common.diagnose.recorded.operations.operation_names import INDEXED, normalize_name
+from common.diagnose.recorded.operations.operation_names import INDEXED, is_selection, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.recording.operation_format import Operation
@@ -51,6 +51,36 @@ def find_other_indices(a: SectionSide, b: SectionSide, matches: TensorMatches) -
             and a.has_statistics([*indices_a, *of_a["outputs"]])
             and b.has_statistics([*indices_b, *of_b["outputs"]])
             and not matches.are_equal(indices_a[0], indices_b[0])
+        ):
+            return of_a, of_b
+    return None
+
+
+def find_other_elements(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:
+    """Return the only selections from an equal tensor that take as many, but other, elements; None without any.
+
+    One of them takes them by a tensor of indices: other indices are compared with each other.
+
+    Args:
+        a: Side A.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    firsts = [[x for x in side.first_operations if is_selection(x) and x["inputs"]] for side in (a, b)]
+    for of_a, of_b in product(*(selections[:MOST_COMPARED] for selections in firsts)):
+        taken_a, taken_b, results = of_a["inputs"][0], of_b["inputs"][0], (of_a["outputs"][0], of_b["outputs"][0])
+        counts = [
+            sum(x["inputs"][0] == taken for x in of_side)
+            for of_side, taken in zip(firsts, (taken_a, taken_b), strict=True)
+        ]
+        if (
+            counts == [1, 1]
+            and (a.find_selection(of_a) is None) != (b.find_selection(of_b) is None)
+            and matches.are_equal(taken_a, taken_b)
+            and a.count_elements(results[:1]) == b.count_elements(results[1:])
+            and a.has_statistics(results[:1])
+            and b.has_statistics(results[1:])
+            and not matches.are_equal(*results)
         ):
             return of_a, of_b
     return None

@@ -4,7 +4,9 @@ import re
 
 from common.recording.operation_format import Operation
 
+LOSS = "loss"  # stands for the number of the loss in place of the name of a tensor
 VERSION = re.compile(r"v\d+$")  # end of names such as "AddV2"
+POOLINGS = (("max", "max"), ("avg", "average"))  # in PyTorch and in Keras
 # Names of operations that have several, without underscores and in lower case
 SPELLINGS = {
     name: names[0]
@@ -22,6 +24,7 @@ SPELLINGS = {
         ("min", "amin"),
         ("maximum", "minimum", "clampmin", "clamp", "clip", "clipbyvalue", "relu"),
         ("where", "select", "maskedfill"),
+        *((f"{name}pool{rank}d", f"{keras}pooling{rank}d") for name, keras in POOLINGS for rank in (1, 2, 3)),
         ("logsoftmax", "logsumexp"),  # torch.distributions subtracts the result of logsumexp
         ("indexadd", "scatteradd", "unsortedsegmentsum", "segmentsum", "tensorscatteradd"),
         ("gather", "takealongdim", "getitem", "stridedslice", "indexselect", "resourcegather", "embedding"),
@@ -34,6 +37,11 @@ LAYOUTS = (
     *("reshape", "view", "flatten", "unflatten", "permute", "transpose", "swapaxes", "movedim", "moveaxis", "t"),
     *("stack", "cat", "unbind", "unstack"),
 )
+# Names of operations whose result has the numbers of their first tensor
+KEEPING = {
+    "asstrided", "cast", "clone", "contiguous", "data", "detach", "double", "expanddims", "flatten", "float", "int",
+    "long", "permute", "reshape", "squeeze", "stopgradient", "t", "to", "transpose", "type", "unsqueeze", "view",
+}  # fmt: skip
 # These put the numbers of one tensor into another order, too
 ORDERING = (
     *(*LAYOUTS, "gather", "roll", "flip", "reverse"),
@@ -50,6 +58,12 @@ FUNCTIONS = ACTIVATIONS | {
     *("softmax", "logsoftmax", "sparsemax", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "square", "abs"),
     *("sin", "cos", "erf", "reciprocal"),
 }
+# Losses that compute probabilities from logits themselves, in one spelling
+LOGIT_LOSSES = {
+    *("crossentropy", "crossentropyloss", "sparsesoftmaxcrossentropywithlogits", "softmaxcrossentropywithlogits"),
+    *("binarycrossentropywithlogits", "bcewithlogitsloss", "logsoftmax"),
+}
+PROBABILITIES = ("softmax", "sigmoid", "logsoftmax")  # functions of logits that such losses must not receive
 ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
 
 

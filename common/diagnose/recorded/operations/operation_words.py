@@ -79,3 +79,15 @@ def _describe_layer(operation: Operation) -> str:
 def shorten(text: str) -> str:
     """Return a text of a record, which may come from somebody else, as a part of one line."""
     return escape_control_characters(one_line(text))[:MOST_CHARACTERS_OF_TEXT]
+
+
+def describe_layouts(sides: Sequence[SectionSide], tensors: Sequence[Sequence[int]]) -> str:
+    """Return words for the operations of each side that give tensors their order; empty if both have none."""
+    operations = [side.list_layouts(x) for side, x in zip(sides, tensors, strict=True)]
+    if not any(operations):
+        return ""
+    parts = [
+        f"{name} computes {describe_lines(side, listed) if listed else 'nothing'}"
+        for name, side, listed in zip("AB", sides, operations, strict=True)
+    ]
+    return " and ".join(parts)

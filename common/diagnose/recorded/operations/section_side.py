@@ -87,17 +87,22 @@ class SectionSide:
                 unvisited += operation["inputs"]
         return [self._trace["operations"][index] for index in sorted(indices)]
 
+    def find_producer(self, tensor: int) -> Operation | None:
+        """Return the operation of the script that computes a tensor, also before the section; None if none does."""
+        index = self._producers.get(tensor)
+        return None if index is None else self._trace["operations"][index]
+
     @cached_property
     def first_operations(self) -> list[Operation]:
         """The operations that receive no result of another one of the section, except for constants such as zeros."""
-        return [x for x in self.operations if all(map(self._is_source, x["inputs"]))]
+        return [x for x in self.operations if all(map(self.is_source, x["inputs"]))]
 
     @cached_property
     def entering_operations(self) -> list[Operation]:
         """The operations that receive a tensor with an equal one on the other side."""
         return [x for x in self.operations if not self._matched.isdisjoint(self.list_tensors(x))]
 
-    def _is_source(self, tensor: int) -> bool:
+    def is_source(self, tensor: int) -> bool:
         """Check whether a tensor has an equal one on the other side, or is computed from no tensor."""
         index = self._producers.get(tensor)
         return tensor in self._matched or index is None or not self._trace["operations"][index]["inputs"]
@@ -142,7 +147,7 @@ class SectionSide:
         return [
             operation
             for operation in self.operations
-            if normalize_name(operation).endswith("loss") and all(map(self._is_source, self.list_floats(operation)))
+            if normalize_name(operation).endswith("loss") and all(map(self.is_source, self.list_floats(operation)))
         ]
 
     def list_floats(self, operation: Operation, is_nonzero: bool = False) -> list[int]:

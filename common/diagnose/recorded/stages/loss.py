@@ -34,7 +34,9 @@ from common.diagnose.recorded.losses.loss_terms import MISSING, explain_terms
 from common.diagnose.recorded.losses.not_finite import explain_not_finite
 from common.diagnose.recorded.losses.regularizers import compute_penalty, list_activity_regularizers
 from common.diagnose.recorded.losses.script_formulas import find_script_formulas
-from common.diagnose.recorded.operations.explanation import LOSS, add_lines, explain_operations
+from common.diagnose.recorded.operations.equal_reductions import LARGEST_ROUNDING, reduces_equal_tensors
+from common.diagnose.recorded.operations.explanation import add_lines, explain_operations, has_other_weights
+from common.diagnose.recorded.operations.operation_names import LOSS
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.map.array_differences import relative_difference
@@ -56,9 +58,9 @@ def compare_losses(pair: RecordPair) -> Stage:
         if losses is None:
             missing_steps.append(step)
             continue
-        noise = max(PRECISION_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
         a, b = (np.array([loss]) for loss in losses)
         is_first = step == pair.equal_steps[0]
+        noise = _estimate_noise(pair, step, relative_difference(a, b))
         check = stage.compare_arrays(f"step {step}: loss", a, b, noise, may_begin_here=may_begin_here and is_first)
         if is_first and not check.differs:
             pair.remember(min(check.difference, 1e-5))  # later stages count this difference as noise
@@ -75,6 +77,15 @@ def compare_losses(pair: RecordPair) -> Stage:
     if not _add_not_finite(stage, pair):
         _explain(stage, pair, differing_steps if may_begin_here else [])
     return stage
+
+
+def _estimate_noise(pair: RecordPair, step: int, difference: float) -> float:
+    """Return the noise of the losses of a step. difference: their relative difference."""
+    noise = max(PRECISION_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
+    if step != pair.equal_steps[0] or difference > LARGEST_ROUNDING:
+        return noise
+    is_rounding = reduces_equal_tensors(pair) or has_other_weights(pair)
+    return max(noise, difference) if is_rounding else noise
 
 
 def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None:

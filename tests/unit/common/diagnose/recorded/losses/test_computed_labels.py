@@ -22,8 +22,8 @@ def _record(is_result: bool) -> OperationTrace:
     return script.finish(script.call("sum", np.sum, label))
 
 
-def _make_side(trace: OperationTrace | None) -> Any:
-    return SimpleNamespace(record=SimpleNamespace(ranks=[SimpleNamespace(operations=trace)]))
+def _make_side(trace: OperationTrace | None, loss: object = None) -> Any:
+    return SimpleNamespace(record=SimpleNamespace(ranks=[SimpleNamespace(operations=trace)], facts={"loss": loss}))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,8 @@ def _make_side(trace: OperationTrace | None) -> Any:
     ],
 )
 def test_computed_label_is_no_data(a: bool | None, b: bool, label_of_b: np.ndarray, expected: bool) -> None:
-    pair = SimpleNamespace(a=_make_side(None if a is None else _record(a)), b=_make_side(_record(b)))
+    sides = {"a": _make_side(None if a is None else _record(a)), "b": _make_side(_record(b))}
+    pair = SimpleNamespace(**sides, has_followed=True)
     label = ArrayPair("target", TARGETS, label_of_b, is_label=True, name_b="target")
     assert is_computed(pair, label) == expected  # type: ignore[arg-type]
 
@@ -48,7 +49,8 @@ def test_label_in_another_shape_is_data() -> None:
     script = Script(x=TARGETS)
     label = script.call("Cast", np.copy, script.call("reshape", np.ravel, script.inputs["x"]))
     script.name("batch/0/label/target", label)
-    pair: Any = SimpleNamespace(a=_make_side(script.finish(script.call("sum", np.sum, label))), b=_make_side(None))
+    a = _make_side(script.finish(script.call("sum", np.sum, label)))
+    pair: Any = SimpleNamespace(a=a, b=_make_side(None), has_followed=True)
     assert not is_computed(pair, ArrayPair("target", TARGETS, OTHERS, is_label=True, name_b="target"))
 
 
@@ -56,3 +58,13 @@ def test_labels_of_two_values_are_data() -> None:
     pair = SimpleNamespace(a=_make_side(_record(is_result=True)), b=_make_side(_record(is_result=True)))
     label = ArrayPair("target", np.arange(8) % 2.0, np.arange(8) % 2 * 0.9, is_label=True, name_b="target")
     assert not is_computed(pair, label)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("has_followed", [False, True])
+@pytest.mark.parametrize("losses", [({}, None), (None, {}), ({}, {}), (None, None)])
+def test_a_label_of_the_only_seen_loss_may_be_computed(losses: tuple[object, object], has_followed: bool) -> None:
+    """The other side has an array of its batch in its place, such as the rewards of an agent."""
+    a, b = (_make_side(_record(is_result=False), loss) for loss in losses)
+    label = ArrayPair("target", TARGETS, OTHERS, is_label=True, name_b="target")
+    pair: Any = SimpleNamespace(a=a, b=b, has_followed=has_followed)
+    assert is_computed(pair, label) == (has_followed and (losses[0] is None) != (losses[1] is None))

@@ -9,10 +9,10 @@ import pytest
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.explanation import (
-    LOSS,
     add_lines,
     explain_operations,
 )
+from common.diagnose.recorded.operations.operation_names import LOSS
 from common.diagnose.recorded.operations.operation_words import locate
 from common.diagnose.recorded.operations.stopped_gradients import explain_stopped_gradients
 from common.recording.index_notation import write_index

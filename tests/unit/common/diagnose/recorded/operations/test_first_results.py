@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.operations.explanation import LOSS, explain_operations
+from common.diagnose.recorded.operations.explanation import explain_operations
+from common.diagnose.recorded.operations.operation_names import LOSS
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.test_explanation import make_pair
 from tests.unit.common.diagnose.recorded.operations.traces import Script
