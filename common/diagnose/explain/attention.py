@@ -142,7 +142,8 @@ def _list_biases(queries: int, keys: int, masks: Mapping[str, np.ndarray]) -> It
     no_mask = {"no mask": np.ones((1, 1, 1, 1))}
     fitting = {name: mask[:, None, None] for name, mask in masks.items() if mask.shape[1] == keys}
     for name, keep in (no_mask | fitting).items():
-        for title, kept in ((name, keep), (f"causal, {name}", keep * past)):
+        causal = "causal" if name == "no mask" else f"causal, {name}"
+        for title, kept in ((name, keep), (causal, keep * past)):
             for masked_score, suffix in ((-1e300, ""), (-1e4, " of -1e4"), (-1e9, "")):
                 yield title + suffix, np.where(kept > 0, 0.0, masked_score)
         if name != "no mask":

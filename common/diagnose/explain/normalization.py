@@ -24,11 +24,12 @@ def find_epsilon(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, result: np.
     if x.shape != result.shape or gamma.shape != x.shape[-1:]:
         return None
     centered, variance = x - x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-    variance_plus_epsilon = (centered**2 * gamma**2).sum(-1, keepdims=True) / ((result - beta) ** 2).sum(
-        -1, keepdims=True
-    )
-    epsilon = max(0.0, float(np.median(variance_plus_epsilon - variance)))
-    normalized = centered / np.sqrt(variance + epsilon) * gamma + beta
+    with np.errstate(divide="ignore", invalid="ignore"):  # a result may be constant
+        variance_plus_epsilon = (centered**2 * gamma**2).sum(-1, keepdims=True) / ((result - beta) ** 2).sum(
+            -1, keepdims=True
+        )
+        epsilon = max(0.0, float(np.median(variance_plus_epsilon - variance)))
+        normalized = centered / np.sqrt(variance + epsilon) * gamma + beta
     return epsilon if is_close(normalized, result) else None
 
 

@@ -95,7 +95,8 @@ def list_clipped_rows(pair: RecordPair) -> list[tuple[str, VariableMatch]]:
     rows = [{x for step in steps for x in side.get_facts(step).get("clipped_rows", [])} for side in pair.sides]
     if rows[0] or rows[1]:
         clippings = [find_clipping(pair, side) for side in pair.sides]
-        if len({None if clipping is None else clipping.kind for clipping in clippings} - {UNKNOWN}) > 1:
+        kinds = {None if clipping is None else clipping.kind for clipping in clippings} - {UNKNOWN}
+        if len(kinds) > 1 or NORM in kinds:  # a norm of all gradients is compared with the gradients
             return []
     both = [
         (match, bool(rows[0] & {*match.names_a}), bool(rows[1] & {*match.names_b})) for match in pair.models.variables

@@ -119,10 +119,8 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     """
     if b.shape[1:] == a.shape[1:]:
         return b
-    if a.ndim >= 2 and b.shape[1:-1] == a.shape[1:] and are_one_hot(b) and a.dtype.kind in "iu":
-        return b.argmax(-1)  # of each token
-    if b.ndim >= 2 and a.shape[1:-1] == b.shape[1:] and are_one_hot(a) and b.dtype.kind in "iu":
-        return encode_one_hot(b, a.shape[-1]).astype(a.dtype)
+    if (codes := _convert_codes(b, a)) is not None:
+        return codes
     for candidate in (move_channels_last(b), np.moveaxis(b, -1, 1)) if b.ndim >= 3 else ():
         if candidate.shape[1:] == a.shape[1:]:
             return candidate
@@ -133,6 +131,28 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     if a.ndim == 2 and b.ndim == 1:
         return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
     return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
+
+
+def _convert_codes(b: np.ndarray, a: np.ndarray) -> np.ndarray | None:
+    """Return classes as one-hot codes, or codes as classes, if B's array has one of them and A's the other; else None.
+
+    The classes may be those of tokens, or be in columns.
+    """
+    if may_be_class_column(b, a) and are_one_hot(a):
+        return encode_one_hot(b[..., 0], a.shape[-1]).astype(a.dtype)
+    if may_be_class_column(a, b) and are_one_hot(b):
+        return b.argmax(-1)[..., None]
+    if a.ndim >= 2 and b.shape[1:-1] == a.shape[1:] and are_one_hot(b) and a.dtype.kind in "iu":
+        return b.argmax(-1)
+    if b.ndim >= 2 and a.shape[1:-1] == b.shape[1:] and are_one_hot(a) and b.dtype.kind in "iu":
+        return encode_one_hot(b, a.shape[-1]).astype(a.dtype)
+    return None
+
+
+def may_be_class_column(array: np.ndarray, codes: np.ndarray) -> bool:
+    """Check whether an array [..., 1] of integers, such as an index of `gather`, may have the classes of codes."""
+    is_column = array.ndim > 1 and array.shape[-1] == 1 and array.dtype.kind in "iu"
+    return is_column and codes.shape[1:-1] == array.shape[1:-1] and codes.ndim == array.ndim and codes.shape[-1] > 1
 
 
 def are_one_hot(array: np.ndarray) -> bool:

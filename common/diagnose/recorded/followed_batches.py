@@ -155,7 +155,7 @@ class FollowedBatches:
         if adapted.keys() != arrays.keys():
             self._matcher.add_note(
                 "batches: the columns of a table are one array in one script and several in the other: they are taken "
-                "in their order; check that"
+                "in their order; check this"
             )
         return adapted
 

@@ -90,7 +90,7 @@ class LeafMatcher:
             best, in_order = (match(unmatched, unused, may_replace) for match in (match_by_values, match_in_order))
             moved = [f"{leaf} gets {name}" for leaf, name in best.items() if in_order.get(leaf) != name]
             if moved:
-                self.add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check that")
+                self.add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check this")
             matches |= best
         for leaf, name in matches.items():
             if name in self._computed:
@@ -157,7 +157,7 @@ class LeafMatcher:
     def _note_doubts(self, matches: Mapping[str, str]) -> None:
         """Note the leaves that get an array which the followed script does not surely use in the same place."""
         if later := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(LATER_CALL)]:
-            self.add_note(f"batches: the followed script calls its model several times: {', '.join(later)}; check that")
+            self.add_note(f"batches: the followed script calls its model several times: {', '.join(later)}; check this")
         if operands := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(f"label {OPERAND}")]:
             self.add_note(
                 f"batches: the followed script computes its loss itself: {', '.join(operands)}, with which it combines "
@@ -166,7 +166,7 @@ class LeafMatcher:
         if others := [f"{leaf} gets {name}" for leaf, name in matches.items() if name.startswith(OTHER)]:
             self.add_note(
                 f"batches: {', '.join(others)}: arrays of the followed script's batch that neither its model nor its "
-                "loss function received; check that"
+                "loss function received; check this"
             )
 
     def _report_unmatched(

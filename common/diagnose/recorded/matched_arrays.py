@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from common.diagnose.recorded.example_order import are_one_hot, convert_to_layout
+from common.diagnose.recorded.example_order import are_one_hot, convert_to_layout, may_be_class_column
 
 FEWEST = 16  # integers, or rows of other numbers, that show a range of values
 MOST = 0.5  # share of values outside of the range of another array that makes the ranges count as different
@@ -128,7 +128,8 @@ def has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples have the shape and the kind of the script's after a change of layout."""
     is_float = [x.dtype.kind == "f" for x in (array, template)]
     converted = convert_to_layout(array[:1], template[:1])
-    is_one_hot = {array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim
+    is_column = may_be_class_column(array, template) or may_be_class_column(template, array)
+    is_one_hot = is_column or ({array.ndim, template.ndim} == {1, 2} and converted.ndim == template.ndim)
     if not _may_be_classes(array, template):
         return False
     return (is_float[0] == is_float[1] or is_one_hot) and (

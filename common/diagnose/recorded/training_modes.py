@@ -34,8 +34,10 @@ def compare_modes(stage: Stage, pair: RecordPair) -> None:
         mistake = (
             f"in {name}, {paths[0]} is in evaluation mode" if side.is_training else f"{name} trains in evaluation mode"
         )
-        call = "model.train() before each epoch" if side.is_torch else "the model with training=True"
-        sentence = f"{mistake}: call {call}; {paths[0]} computes something else"
+        advice = "call model.train() before each epoch" if side.is_torch else "call the model with training=True"
+        if _is_frozen(side, paths[0]):
+            advice = "trainable=False has this effect, whatever it is called with: freeze only its gamma and beta"
+        sentence = f"{mistake}: {advice}; {paths[0]} computes something else"
         stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
 
 
@@ -54,17 +56,17 @@ def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: Recor
         for path, path_of_other in pairs
         if path in dependent
         and path_of_other in layers
-        and _is_in_training_mode(layers[path_of_other], other)
-        and not _is_in_training_mode(dependent[path], side)
+        and layers[path_of_other]["training"]
+        and not dependent[path]["training"]
     ]
     return paths or ([*dependent] if other.is_training and not side.is_training else [])
 
 
-def _is_in_training_mode(layer: LayerFacts, side: RecordedSide) -> bool:
-    """Check whether a layer is in training mode. A frozen BatchNormalization of Keras is in evaluation mode always."""
-    variables = [layer["variables"][role] for role in ("gamma", "beta") if role in layer["variables"]]
-    is_frozen = not side.is_torch and bool(variables) and side.trainable.isdisjoint(variables)
-    return layer["training"] and not is_frozen
+def _is_frozen(side: RecordedSide, path: str) -> bool:
+    """Check whether all variables of a BatchNormalization of Keras are frozen, as those of a frozen layer are."""
+    variables = next(layer["variables"] for layer in side.layers if layer["path"] == path)
+    scales = [variables[role] for role in ("gamma", "beta") if role in variables]
+    return not side.is_torch and bool(scales) and side.trainable.isdisjoint(scales)
 
 
 def _depends_on_mode(layer: LayerFacts) -> bool:

@@ -11,6 +11,7 @@ from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, Cause, Stage, TensorCheck
 from common.diagnose.recorded.losses.not_finite import NOT_FINITE
 from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY, compute_penalty
+from common.diagnose.recorded.masked_tokens import MASK_ZERO
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -60,12 +61,13 @@ CLIPPED_ROWS, REPEATED = "clipped_per_row", "repeated_indices"
 EFFECT_SHARE = 0.1  # share of the tolerance that a loss and its gradients exceed if a difference changes them
 CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # these scale each gradient by a different factor
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
+OF_LOSS = ("loss", "gradients")  # stages whose causes explain no activations
 OF_UPDATE = ("reduction", "optimizer", "state")  # stages whose causes explain nothing before it
 # Causes of the stage "hyperparameters" that are confirmed if the loss or the activations differ
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", PENALTY)
 LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
 OUTPUT = "output "  # the begin of the names of outputs in the stage "activations"
-MASK_CAUSE, EPSILON_CAUSE = "mask_zero", "own_epsilon"
+EPSILON_CAUSE = "own_epsilon"
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
 
@@ -194,7 +196,7 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
         # Causes of the optimizer have sentences such as "the optimizer's momentum is ..."
         is_of_optimizer = cause.tensor not in ("loss", "clipping") and "optimizer's" in cause.sentence
         has_effect = are_reproduced if is_of_optimizer else loss_differs and cause.cause in LOSS_CAUSES
-        has_effect |= cause.cause == MASK_CAUSE and pair.has_difference("activations")
+        has_effect |= cause.cause == MASK_ZERO and pair.has_difference("activations")
         has_effect |= cause.cause == EPSILON_CAUSE and _begins_at(pair, cause.tensor)
         has_effect |= cause.tensor in layers
         # The script may add the penalty itself, which the losses do not reveal if the outputs differ
@@ -236,11 +238,13 @@ def _drop_needless_causes(pair: RecordPair) -> None:
         or (cause.confirmed and cause.cause not in PARTIAL_CAUSES and cause.cause not in OPERATION_CAUSES)
     }
     of_update = pair.update_causes | {cause.cause for cause in causes if cause.stage in OF_UPDATE}
+    of_loss = {DECAY_PENALTY, *LOSS_CAUSES, *(cause.cause for cause in causes if cause.stage in OF_LOSS)}
     has_other_explanation = any(cause.confirmed or cause.cause in OPERATION_CAUSES for cause in causes)
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
             reasons = explaining - of_update if stage.name in BEFORE_UPDATE else explaining
+            reasons = reasons - of_loss if stage.name == "activations" else reasons
             reasons = reasons - {CLIPPED_ROWS} if cause.cause == REPEATED else reasons
             is_unexplained = not cause.confirmed and cause.cause in UNEXPLAINED
             if reasons and (is_unexplained or (cause.cause in OPERATION_CAUSES and reasons != {NOT_FINITE})):

@@ -7,6 +7,7 @@ as long as it receives the same in both records; later layers inherit the differ
 
 import numpy as np
 
+from common.diagnose.explain.activation_difference import find_activation
 from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
@@ -14,13 +15,14 @@ from common.diagnose.explain.layer import explain_layer
 from common.diagnose.explain.received_ids import explain_ids
 from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
-from common.diagnose.layout_conversion import convert_calls
+from common.diagnose.layout_conversion import RECURRENT, convert_calls
 from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
 from common.diagnose.recorded.carried_states import list_carried_states
 from common.diagnose.recorded.differing_calls import describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.joined_outputs import join_outputs
+from common.diagnose.recorded.masked_tokens import explain_mask_zero
 from common.diagnose.recorded.merged_rows import arrange_rows
 from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
@@ -102,7 +104,14 @@ class _LayerComparison:
             return
         if expected.returned is not None and call_of_b.returned is not None:
             self._compare_returned(layer, expected, call_of_b, has_equal_input)
-        self.earlier_outputs.append(LayerOutput(layer.title, expected.returned, a, b))
+        returned = expected.returned
+        if returned is None and layer.kind in RECURRENT:  # A or B returns only its last state
+            returned = next((x for x in self._list_returned(layer, call_of_b) if x is not None and x.ndim > 2), None)
+        self.earlier_outputs.append(LayerOutput(layer.title, returned, a, b))
+
+    def _list_returned(self, layer: LayerMatch, call_of_b: RecordedCall) -> list[np.ndarray | None]:
+        call_of_a = layer.get_call_of_a(self.a.calls)
+        return [call_of_b.returned, None if call_of_a is None else call_of_a.returned]
 
     def _are_close(self, a: np.ndarray, b: np.ndarray) -> bool:
         return relative_difference(a, b) <= rounding_tolerance(self.pair.noise, self.pair.precision)
@@ -140,6 +149,9 @@ class _LayerComparison:
 
     def _add_explanations(self, section: CodeSection, names: tuple[str, str]) -> None:
         """Explain what the code computes differently. names: the names of the array in both records."""
+        if masked := self._explain_mask(section.place, section.a, section.b):
+            self.stage.add_explanation(section.tensor, masked)
+            return
         for explanation in explain_code(section):
             if explanation.confirmed:
                 self.stage.add_explanation(section.tensor, add_lines(explanation, self.pair, *names))
@@ -155,10 +167,13 @@ class _LayerComparison:
         if expected.returned.shape != call_of_b.returned.shape:
             return
         names = (f"layer/{layer.path_a}/output", f"layer/{layer.path_b}/output")
+        if self._has_own_activation(layer, expected.returned, call_of_b.returned):
+            return
         check = self._check(layer.title, expected.returned, call_of_b.returned, may_begin_here=has_equal_input)
         self._remember(check, names)
         if check.begins_here:
-            explanation = self._explain_layer(layer, expected, call_of_b)
+            explanation = self._explain_mask(layer.title, expected.returned, call_of_b.returned)
+            explanation = explanation or self._explain_layer(layer, expected, call_of_b)
             operations = None
             if explanation.cause in UNCERTAIN and not explanation.confirmed and not self.differs:
                 operations = explain_operations(self.pair, layer.title, *names)
@@ -167,6 +182,20 @@ class _LayerComparison:
             if operations is None or explanation.cause != "layer":
                 self.stage.add_explanation(layer.title, explanation)
         self.differs |= check.differs
+
+    def _has_own_activation(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
+        """Check whether a layer of the script's own class contains the activation that follows it on the other side.
+
+        If the other side does not compute it, the input of the next layer shows that.
+        """
+        for side, path, x, result in ((self.pair.b, layer.path_b, a, b), (self.pair.a, layer.path_a, b, a)):
+            has_parts = any(facts["path"].startswith((f"{path}.", f"{path}/")) for facts in side.layers)
+            if has_parts and not self._are_close(x, result) and find_activation(x, result):
+                return True
+        return False
+
+    def _explain_mask(self, place: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+        return explain_mask_zero(self.pair, place, (a, b), self.tokens, self._are_close)
 
     def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall) -> Explanation:
         batch = {array.name: array.a for array in self._list_inputs()}

@@ -23,6 +23,7 @@ from common.diagnose.stages.reduction import compare_reduction
 from common.map.array_differences import compute_norm
 
 Gradients = dict[str, np.ndarray]
+CANCELLED_SHARE = 2.0**-3  # rounding error of a gradient whose terms cancel, in machine epsilons of all gradients
 SPARSE_NORM = "clipping_norm"  # name of the cause that repeated rows of a gradient are not merged
 SAME_FACTOR = 1e-4  # largest relative error of a gradient that is another gradient times a factor
 
@@ -199,14 +200,15 @@ def _estimate_noise(side: RecordedSide, step: int, received: Gradients) -> dict[
     settings, precision = read_optimizer_settings(side), find_declared_precision(side)
     # An eighth of the machine epsilon, because a check allows 100 times its noise: a bias sums many rounded numbers
     share = 2.0 ** -(SIGNIFICANT_BITS[precision] + 2) if precision in ("bfloat16", "float16") else 0.0
-    noise = {}
+    # The terms of a gradient may cancel each other, as those of a shift before a normalization do
+    cancelled, noise = CANCELLED_SHARE * MACHINE_EPSILON["float32"] * global_norm(received), {}
     for name, gradient in received.items():
         if name not in settings:
             continue
         decay = settings[name].momentum if settings[name].algorithm == "sgd" else settings[name].betas[0]
         earlier = [side.gradients.read(number).get(name, gradient) for number in side.record.steps if number <= step]
         recovery = MACHINE_EPSILON["float32"] * max(map(compute_norm, earlier)) / (1 - decay or 1.0)
-        noise[name] = max(recovery, share * compute_norm(gradient))
+        noise[name] = max(recovery, cancelled, share * compute_norm(gradient))
     return noise
 
 

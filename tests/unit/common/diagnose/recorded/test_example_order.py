@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.diagnose.findings import Stage
-from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
+from common.diagnose.recorded.example_order import ArrayPair, convert_to_layout, pair_arrays
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.stages import data
 from common.diagnose.recorded.stages.data import _explain_step
@@ -49,3 +49,13 @@ def test_images_of_another_model_may_be_rounded_in_the_first_step(monkeypatch: p
         monkeypatch.setattr(data, "has_several_calls", lambda *_, has_several=has_several: has_several)
         pair = SimpleNamespace(a=None, b=None, steps=[1], orders={})
         assert data._compare_step(Stage("data"), cast(RecordPair, pair), 1) == expected
+
+
+def test_classes_in_a_column_are_those_of_codes() -> None:
+    """The index of `gather` is a column, and the other script has one-hot labels."""
+    classes = np.array([2, 0, 1, 2])
+    codes = np.eye(3, dtype=np.float32)[classes]
+    np.testing.assert_array_equal(convert_to_layout(classes[:, None], codes), codes)
+    np.testing.assert_array_equal(convert_to_layout(codes, classes[:, None]), classes[:, None])
+    smoothed = codes * 0.9 + 0.05
+    assert convert_to_layout(classes[:, None], smoothed).shape == (4, 1)

@@ -199,7 +199,7 @@ def test_the_inputs_of_each_call_replace_the_arrays_of_the_batch_in_order(tmp_pa
     np.testing.assert_array_equal(filled["0"], NUMBERS)
     np.testing.assert_array_equal(filled["1"], NUMBERS + 1)
     assert batches.notes == [
-        "batches: the followed script calls its model several times: 1 gets input (call 2) 0; check that"
+        "batches: the followed script calls its model several times: 1 gets input (call 2) 0; check this"
     ]
 
 
@@ -260,7 +260,7 @@ def test_arrays_of_one_shape_are_told_apart_by_their_values(tmp_path: Path) -> N
     np.testing.assert_array_equal(filled["0"], segments[:4])
     np.testing.assert_array_equal(filled["1"], ids[:4])
     assert batches.notes == [
-        "batches: 0 gets input 0.1, 1 gets input 0.0, because their values contradict the order; check that"
+        "batches: 0 gets input 0.1, 1 gets input 0.0, because their values contradict the order; check this"
     ]
 
 
@@ -332,7 +332,7 @@ def test_arrays_that_only_the_script_uses_are_handed_over(tmp_path: Path) -> Non
         np.testing.assert_array_equal(filled[name], array)
     assert batches.notes == [
         "batches: depth gets other depth, 2 gets other 2: arrays of the followed script's batch that neither its model "
-        "nor its loss function received; check that"
+        "nor its loss function received; check this"
     ]
 
 

@@ -14,7 +14,7 @@ from common.diagnose.diagnosis import Diagnosis
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.losses.loss_settings import read_loss_settings
 from common.diagnose.recorded.walk import _drop_needless_causes, diagnose_records
-from common.recording.record_format import RECORD
+from common.recording.record_format import RECORD, LayerFacts
 from common.recording.record_reader import open_record
 from common.recording.record_writer import RecordWriter
 from tests.unit.common.recording.numpy_script import (
@@ -515,6 +515,34 @@ def test_settings_of_the_update_explain_no_difference_of_the_first_loss() -> Non
     pair = SimpleNamespace(stages=stages, update_causes=frozenset({"no_schedule"}))
     _drop_needless_causes(pair)  # type: ignore[arg-type]
     assert [cause.cause for stage in stages for cause in stage.causes] == ["no_schedule", "loss_function"]
+
+
+def test_causes_of_the_loss_explain_no_activations() -> None:
+    stages = [Stage("hyperparameters"), Stage("activations"), Stage("loss")]
+    stages[0].add_cause("decay_in_loss", "b", "fc1", "the regularizer of fc1 is none in A")
+    stages[1].add_cause("operation", "b", "input of fc2", "A computes add, relu, and B relu, add", confirmed=False)
+    stages[2].add_cause("loss_reduction", "b", "loss", "the loss of A is a mean")
+    _drop_needless_causes(SimpleNamespace(stages=stages, update_causes=frozenset()))  # type: ignore[arg-type]
+    assert [cause.cause for cause in stages[1].causes] == ["operation"]
+
+
+class WithinLayer(NumpyScript):
+    """A script whose first layer is of its own class, and computes the activation, too."""
+
+    def forward(self, weights: Arrays, x: np.ndarray) -> Arrays:
+        calls = super().forward(weights, x)
+        return {**calls, "fc1/output": calls["fc2/input"]}
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_an_activation_within_a_layer_is_no_difference(is_reversed: bool, tmp_path: Path) -> None:
+    layer: LayerFacts = {
+        "kind": "ReLU", "path": "fc1.act", "attributes": {}, "variables": {}, "unflattened_shape": None,
+        "composite": None, "training": True,
+    }  # fmt: skip
+    scripts = WithinLayer(extra_layers=(layer,)), NumpyScript(smoothing=0.1, loss_arguments={"label_smoothing": 0.1})
+    causes = diagnose(tmp_path, *(scripts[::-1] if is_reversed else scripts)).causes
+    assert [cause.cause for cause in causes] == ["label_smoothing"]
 
 
 class RowsOfEmbedding(NumpyScript):

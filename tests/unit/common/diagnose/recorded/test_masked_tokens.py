@@ -1,0 +1,48 @@
+"""Tests of tokens that only one of two models hides from its layers."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.diagnose.recorded.masked_tokens import explain_mask_zero
+
+IDS = np.array([[5, 7, 0, 0], [3, 1, 4, 2], [6, 1, 9, 0]])
+A = np.random.default_rng(0).normal(size=(3, 5))
+
+
+def make_pair(*masks: bool) -> Any:
+    sides = [SimpleNamespace(layers=[{"path": "embedding", "attributes": {"mask_zero": mask}}]) for mask in masks]
+    return SimpleNamespace(sides=sides)
+
+
+def change(rows: list[int]) -> np.ndarray:
+    b = A.copy()
+    b[rows] += 1
+    return b
+
+
+@pytest.mark.parametrize("name", ["A", "B"])
+def test_only_examples_with_the_id_0_differ(name: str) -> None:
+    pair = make_pair(name == "A", name == "B")
+    explanation = explain_mask_zero(pair, "lstm", (A, change([0, 2])), [IDS], np.allclose)
+    assert explanation is not None
+    assert (explanation.cause, explanation.side, explanation.confirmed) == ("mask_zero", name.lower(), True)
+    assert explanation.sentence.startswith(f"lstm: {name} hides the id 0, because embedding has mask_zero=True, and")
+
+
+def test_without_an_example_without_the_id_0_nothing_is_confirmed() -> None:
+    explanation = explain_mask_zero(make_pair(True, False), "", (A[::2], change([0, 2])[::2]), [IDS[::2]], np.allclose)
+    assert explanation is not None
+    assert not explanation.confirmed
+
+
+@pytest.mark.parametrize("masks", [(True, True), (False, False)])
+def test_masks_of_both_models_explain_nothing(masks: tuple[bool, bool]) -> None:
+    assert explain_mask_zero(make_pair(*masks), "", (A, change([0])), [IDS], np.allclose) is None
+
+
+def test_another_example_differs_for_another_reason() -> None:
+    assert explain_mask_zero(make_pair(True, False), "", (A, change([0, 1])), [IDS], np.allclose) is None
+    assert explain_mask_zero(make_pair(True, False), "", (A, change([0])), [IDS[:, :2]], np.allclose) is None
