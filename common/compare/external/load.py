@@ -16,6 +16,7 @@ from common.compare.external.phases import separate_phases
 from common.compare.external.record_curve import read_record_curve
 from common.compare.external.tensorboard import read_directory
 from common.compare.external.unknown_phases import refuse_unknown_phases
+from common.compare.run_files import REQUIRED_FILES
 from common.compare.runs import OPTIONAL_EVALUATION_METRICS, OPTIONAL_METRICS, STEP_METRICS, Run
 from common.errors import UserError
 from common.recording.record_reader import is_record
@@ -80,6 +81,8 @@ def load_external_run(
         table = read_file(path)
     elif is_record(path):
         table = read_record_curve(path)
+    elif all((path / file).is_file() for file in REQUIRED_FILES):
+        raise UserError(f"{path}: a run of Lockstep has its own name; pass {path} in place of {name}={path}")
     else:
         table = read_directory(path, None if chosen_loss == GUESSED else chosen_loss)
     separate_phases(table)

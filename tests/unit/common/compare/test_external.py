@@ -291,3 +291,9 @@ def test_the_command_compares_external_runs(
     assert "mine" in Path("report.html").read_text()
     assert main([str(tmp_path / "runs/a"), "bad=bad.csv", "--check"]) == 1
     assert "left out: bad.csv:2: 'loss' must be a number, found 'x'" in capsys.readouterr().err
+
+
+def test_a_run_of_lockstep_is_no_external_run(make_run: MakeRun) -> None:
+    path = make_run("torch")
+    with pytest.raises(UserError, match=f"^{path}: a run of Lockstep has its own name; pass {path} in place of "):
+        load_external_run("mine", path, {})
