@@ -9,7 +9,7 @@ import numpy as np
 from tf_impl.record.model_facts import Layer
 from tf_impl.record.tensors import to_array
 
-COPIES = "weights: {} copies of the model, such as a target network, got those of the record, too"
+COPIES = "weights: copies of the model ({}), such as a target network, got those of the record, too"
 
 
 def find_copies(model: Layer) -> list[Layer]:

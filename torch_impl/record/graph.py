@@ -90,10 +90,10 @@ def find_nodes(tensors: Iterable[torch.Tensor], name: str, ends: Collection[Mark
     """
     unvisited: deque[Any] = deque(tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None)
     visited: set[object] = set()
-    nodes = []
+    nodes, last_marks = [], {*ends}
     while unvisited:
         node = unvisited.popleft()
-        if node in visited or not {*ends}.isdisjoint(node.metadata.get(KEY, ())):
+        if node in visited or not last_marks.isdisjoint(node.metadata.get(KEY, ())):
             continue
         visited.add(node)
         nodes += [node] if node.name() == name else []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-COPIES = "weights: {} copies of the model, such as a target network, got those of the record, too"
+COPIES = "weights: copies of the model ({}), such as a target network, got those of the record, too"
 
 
 def find_copies(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -20,7 +20,8 @@ def find_copies(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _are_equal(weights: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
-    """Check whether weights are equal, and not the same tensors."""
-    if len(weights) != len(others) or any(x is y for x, y in zip(weights, others)):  # noqa: B905
+    """Check whether weights are equal, on the same devices, and not the same tensors."""
+    pairs = list(zip(weights, others))  # noqa: B905
+    if len(weights) != len(others) or any(x is y or torch.nn.parameter.is_lazy(y) for x, y in pairs):
         return False
-    return all(x.shape == y.shape and torch.equal(x, y) for x, y in zip(weights, others))  # noqa: B905
+    return all((x.shape, x.device) == (y.shape, y.device) and torch.equal(x, y) for x, y in pairs)

@@ -56,7 +56,7 @@ def test_a_target_network_gets_the_weights_of_the_record(framework: str, tmp_pat
     assert diagnose_records(tmp_path / "old", tmp_path / "new").is_equal
     notes = open_record(tmp_path / "new").facts["not_recorded"]
     assert [note.partition(": ")[2] for note in notes if "copies" in note] == [
-        "1 copies of the model, such as a target network, got those of the record, too"
+        "copies of the model (1), such as a target network, got those of the record, too"
     ]
 
 
