@@ -4,7 +4,7 @@ Readers of records swap them to [n, tables]. A following script receives them in
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -26,6 +26,20 @@ def infer_count(inputs: Iterable[Shape], others: Iterable[Shape] = ()) -> int | 
     first = Counter(shape[0] for shape in all_shapes)
     second = Counter(shape[1] for shape in all_shapes if len(shape) > 1)
     return max(candidates, key=lambda length: (first[length], second[length]), default=None)
+
+
+def is_one_example(inputs: Collection[Shape], outputs: Collection[Shape]) -> bool:
+    """Check whether a model receives one example without an axis of examples, such as the state of an agent.
+
+    All arrays then have one axis, and the lengths of the outputs are not those of the inputs.
+
+    Args:
+        inputs: The shapes of the inputs.
+        outputs: The shapes of the outputs.
+    """
+    if not inputs or not outputs or any(len(shape) != 1 for shape in [*inputs, *outputs]):
+        return False
+    return {shape[0] for shape in inputs}.isdisjoint(shape[0] for shape in outputs)
 
 
 def has_examples_second(array: np.ndarray, count: int) -> bool:

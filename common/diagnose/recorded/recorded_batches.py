@@ -10,7 +10,7 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
-from common.diagnose.recorded.example_axis import infer_count, swap_examples
+from common.diagnose.recorded.example_axis import infer_count, is_one_example, swap_examples
 from common.diagnose.recorded.example_rows import join_examples, split_examples
 from common.diagnose.recorded.model_calls import count_calls, find_call_rows, join_calls, join_labels
 from common.diagnose.recorded.time_axis import (
@@ -79,6 +79,8 @@ class RecordedBatches:
         """Return the arrays of a kind, "input", "output" or "label", of one call, examples-first."""
         file, prefix = self._record.ranks[rank].open_step(step), name_call(number, call)
         arrays = name_sample_weights(file.select(f"{prefix}/{kind}"))
+        if kind != "label" and is_one_example(*(file.read_shapes(f"{prefix}/{x}") for x in ("input", "output"))):
+            return {name: array[None] for name, array in arrays.items()}
         first_sizes, timed_input = self._time_first
         timed = None if timed_input is None else file.select(f"{prefix}/input").get(timed_input)
         examples = self._infer_count(step, rank, number, call) if timed is None else None
@@ -106,7 +108,7 @@ class RecordedBatches:
             [shape for shape in file.read_shapes(kind) if not is_state(shape, self._state_sizes)]
             for kind in (f"{prefix}/input", f"{prefix}/output", f"{name_call(number, 0)}/label")
         )
-        return infer_count(inputs, [*outputs, *labels])
+        return 1 if is_one_example(inputs, outputs) else infer_count(inputs, [*outputs, *labels])
 
     @cached_property
     def _time_first(self) -> tuple[TimeSizes | None, str | None]:

@@ -6,6 +6,7 @@ import pytest
 from common.diagnose.recorded.example_axis import (
     Shape,
     infer_count,
+    is_one_example,
     list_surplus_numbering,
     numbers_examples,
     swap_examples,
@@ -50,3 +51,19 @@ def test_only_surplus_numbering_is_left_out() -> None:
     arrays = {"offsets": OFFSETS.T, "indices": INDICES.T}
     assert list_surplus_numbering(arrays, {"ids": INDICES.T}) == ["offsets"]
     assert list_surplus_numbering(arrays, {"users": OFFSETS.T, "items": INDICES.T}) == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        ([(4,)], [(2,), (1,)], True),  # the state of an agent; probabilities and a value
+        ([(4,)], [(4,)], False),
+        ([(4,)], [(4, 2)], False),  # token ids and their embeddings
+        ([(4,)], [()], False),
+        ([(4, 3)], [(4,)], False),
+        ([], [(2,)], False),
+        ([(4,)], [], False),
+    ],
+)
+def test_one_example_has_no_axis_of_examples(inputs: list[Shape], outputs: list[Shape], expected: bool) -> None:
+    assert is_one_example(inputs, outputs) == expected
