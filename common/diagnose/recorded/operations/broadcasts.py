@@ -1,4 +1,4 @@
-"""Operations that broadcast their operands to a result that is larger than each of them."""
+"""Operations that broadcast their operands, so that the result is larger than they are."""
 
 import math
 from typing import NamedTuple
@@ -11,28 +11,33 @@ LOSSES = ("mseloss", "l1loss", "smoothl1loss", "huberloss")  # losses of PyTorch
 
 
 class Broadcast(NamedTuple):
-    """The shapes of the two operands, and that of the result."""
+    """The shapes of the two operands and that of the result, and whether a loss function of PyTorch computes it."""
 
     a: list[int]
     b: list[int]
     result: list[int]
+    is_loss: bool
 
     def __str__(self) -> str:
         """Return words for a sentence."""
         return f"{self.a} and {self.b} give {self.result}"
 
     @property
-    def has_other_ranks(self) -> bool:
-        """Return whether the operands have different numbers of axes, which a script rarely intends in a loss."""
-        return len(self.a) != len(self.b)
+    def is_suspicious(self) -> bool:
+        """Return whether a script rarely intends it: operands with different numbers of axes, or a loss function."""
+        return len(self.a) != len(self.b) or self.is_loss
 
 
 def find_broadcast(side: SectionSide, operation: Operation) -> Broadcast | None:
-    """Return the shapes of an operation of two operands; None if its result is not larger than each of them."""
-    shapes = side.list_shapes([*operation["inputs"], *operation["outputs"]])
-    is_known = normalize_name(operation) in (*ELEMENTWISE, *LOSSES)
-    if not is_known or (len(operation["inputs"]), len(operation["outputs"])) != (2, 1):
+    """Return the shapes of an operation of two operands; None if its result is not larger than each of them.
+
+    The result of a loss function may be as large as one operand. A single number is no operand of it.
+    """
+    name, (received, returned) = normalize_name(operation), (operation["inputs"], operation["outputs"])
+    if name not in (*ELEMENTWISE, *LOSSES) or (len(received), len(returned)) != (2, 1):
         return None
-    broadcast = Broadcast(shapes[0], shapes[1], shapes[2])
-    is_larger = math.prod(broadcast.result) > max(math.prod(broadcast.a), math.prod(broadcast.b))
-    return broadcast if is_larger else None
+    a, b, result = side.list_shapes([*received, *returned])
+    smallest, largest = sorted(map(math.prod, (a, b)))
+    is_loss = name in LOSSES
+    is_larger = math.prod(result) > largest or (is_loss and 1 < smallest < largest)
+    return Broadcast(a, b, result, is_loss) if is_larger else None

@@ -58,7 +58,7 @@ def _explain_broadcast(section: DifferingSection, place: str) -> Explanation | N
         return None
     sides = section.a, section.b
     broadcasts = [find_broadcast(side, x) for side, x in zip(sides, section.first, strict=True)]
-    index = next((index for index, x in enumerate(broadcasts) if x is not None and x.has_other_ranks), None)
+    index = next((index for index, x in enumerate(broadcasts) if x is not None and x.is_suspicious), None)
     if index is None or broadcasts[1 - index] is not None:
         return None
     words = describe_lines(sides[index], [section.first[index]])

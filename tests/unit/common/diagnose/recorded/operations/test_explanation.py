@@ -307,6 +307,25 @@ def test_a_broadcast_that_only_one_script_computes_is_named() -> None:
     assert "[8, 1] and [8] give [8, 8] in B, by broadcasting, in sub" in explanation.sentence
 
 
+def test_targets_that_a_loss_function_broadcasts_are_named() -> None:
+    """The targets of B are [8, 8], so that the result is as large as they are."""
+    outputs = LOGITS[:, :1]
+
+    def compute(is_broadcast: bool) -> OperationTrace:
+        script = Script(outputs=outputs, targets=LOGITS[:, 1:2] + (LOGITS[:, 2] if is_broadcast else 0))
+        x, y = script.inputs["outputs"], script.inputs["targets"]
+        if is_broadcast:
+            losses = script.call("mse_loss", lambda x, y: (x - y) ** 2, x, y)
+        else:
+            losses = script.call("Square", np.square, script.call("Sub", np.subtract, x, y))
+        return script.finish(script.call("mean", np.mean, losses))
+
+    explanation = _explain(compute(is_broadcast=False), compute(is_broadcast=True))
+    assert explanation is not None
+    assert explanation.cause == "broadcast_in_loss"
+    assert "[8, 1] and [8, 8] give [8, 8] in B, by broadcasting, in mse_loss" in explanation.sentence
+
+
 def test_operations_that_change_the_order_are_named() -> None:
     """B exchanges the axes before it flattens."""
 
