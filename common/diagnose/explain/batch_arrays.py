@@ -11,6 +11,7 @@ import numpy as np
 from common.diagnose.findings import Explanation
 
 FITTED_ELEMENTS = 10_000  # number of elements from which a factor and a constant are computed
+ROUNDING = 1e-6  # largest relative difference of a number and its rounding to float32
 SMALLEST_OVERLAP = 2  # two cuts of one text must share at least this many values
 
 
@@ -80,17 +81,25 @@ def _explain_swap(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explana
 
 def _explain_order_within_examples(a: np.ndarray, b: np.ndarray, differing: list[int]) -> Explanation | None:
     """Check whether each row of B has the same values as A's row in another order."""
-    if a.ndim == 1 or any(not np.array_equal(extreme(a, 1), extreme(b, 1)) for extreme in (np.min, np.max)):
-        return None  # most arrays; to sort them takes long
-    if not np.array_equal(np.sort(a, axis=1), np.sort(b, axis=1)):
+    rows_a, rows_b = (array.reshape(len(array), -1) for array in (a, b))
+    is_along_axis = _have_equal_values(a, b)
+    if not is_along_axis and (a.ndim < 3 or not _have_equal_values(rows_a, rows_b)):
         return None
     if a.ndim == 2 and all(_is_padded_at_other_end(a[row], b[row]) for row in differing):
         sentence = f"is padded at the other end than A's, in {len(differing)} of {len(a)} examples"
         return Explanation("padding_side", sentence)
     for axis in range(1, a.ndim):
-        if np.array_equal(np.flip(a, axis), b):
+        if np.allclose(np.flip(a, axis), b, ROUNDING, 0):
             return Explanation("reversed", f"is A's reversed along axis {axis}")
-    return Explanation("order_of_values", "has the same values in another order within the examples")
+    reason = "" if is_along_axis else ", as after a reshape in place of a transpose"
+    return Explanation("order_of_values", f"has the same values in another order within the examples{reason}")
+
+
+def _have_equal_values(a: np.ndarray, b: np.ndarray) -> bool:
+    """Check whether two arrays have the same values along the axis 1, in any order. One may be rounded to float32."""
+    if a.ndim == 1 or any(not np.allclose(extreme(a, 1), extreme(b, 1), ROUNDING, 0) for extreme in (np.min, np.max)):
+        return False  # most arrays; to sort them takes long
+    return np.allclose(np.sort(a, axis=1), np.sort(b, axis=1), ROUNDING, 0)
 
 
 def _is_padded_at_other_end(a: np.ndarray, b: np.ndarray) -> bool:

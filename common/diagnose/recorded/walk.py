@@ -61,6 +61,7 @@ CLIPPED_ROWS, REPEATED = "clipped_per_row", "repeated_indices"
 EFFECT_SHARE = 0.1  # share of the tolerance that a loss and its gradients exceed if a difference changes them
 CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # these scale each gradient by a different factor
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
+BEFORE_DATA = ("activations", "loss", "gradients", "reduction")  # their differences may change later data
 OF_LOSS = ("loss", "gradients")  # stages whose causes explain no activations
 OF_UPDATE = ("reduction", "optimizer", "state")  # stages whose causes explain nothing before it
 # Causes of the stage "hyperparameters" that are confirmed if the loss or the activations differ
@@ -240,6 +241,8 @@ def _drop_needless_causes(pair: RecordPair) -> None:
     of_update = pair.update_causes | {cause.cause for cause in causes if cause.stage in OF_UPDATE}
     of_loss = {DECAY_PENALTY, *LOSS_CAUSES, *(cause.cause for cause in causes if cause.stage in OF_LOSS)}
     has_other_explanation = any(cause.confirmed or cause.cause in OPERATION_CAUSES for cause in causes)
+    # Later stages only compare steps before the data differ: an agent whose gradients differ receives other states
+    differs_before = any(cause.stage in BEFORE_DATA for cause in causes)
     kept_causes: list[Cause] = []
     for stage in pair.stages:
         for cause in stage.causes:
@@ -248,6 +251,8 @@ def _drop_needless_causes(pair: RecordPair) -> None:
             reasons = reasons - {CLIPPED_ROWS} if cause.cause == REPEATED else reasons
             is_unexplained = not cause.confirmed and cause.cause in UNEXPLAINED
             if reasons and (is_unexplained or (cause.cause in OPERATION_CAUSES and reasons != {NOT_FINITE})):
+                continue
+            if cause.stage == "data" and not cause.confirmed and differs_before:
                 continue
             if cause.cause == "scaled_gradient" and not explaining.isdisjoint(CLIPPING_CAUSES):
                 continue

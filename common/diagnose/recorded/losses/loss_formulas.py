@@ -141,8 +141,8 @@ def _weigh(name: str, losses: np.ndarray, weights: np.ndarray) -> Iterator[tuple
     products, total = losses * weights.astype(np.float64), float(weights.sum())
     if total:
         yield f"{name}, mean weighted by class", float(products.sum() / total)
-    yield f"{name}, mean of losses times class weights", float(products.mean())
-    yield f"{name}, sum of losses times class weights", float(products.sum())
+    yield f"{name}, mean of losses times weights", float(products.mean())
+    yield f"{name}, sum of losses times weights", float(products.sum())
 
 
 def name_difference(a: str, b: str) -> str:

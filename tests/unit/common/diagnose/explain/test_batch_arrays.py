@@ -8,6 +8,7 @@ from common.diagnose.explain.batch_arrays import explain_array, index_examples
 
 STREAM = np.random.default_rng(0)
 TOKENS = STREAM.integers(1, 50, (6, 5)).astype(float)
+POINTS = np.random.default_rng(1).normal(size=(4, 7, 3))
 TEXT = STREAM.integers(1, 20, (8, 9)).astype(float)  # longer than the length at which texts are cut
 PADDED = TEXT[:, :7] * (np.arange(7) < np.array([3, 7, 4, 7, 5, 6, 7, 2])[:, None])
 PADDED_AT_START = np.array([np.roll(text, 7 - np.count_nonzero(text)) for text in PADDED])
@@ -23,6 +24,9 @@ BATCHES = [{"tokens": PADDED[:4]}, {"tokens": np.pad(PADDED[4:], ((0, 0), (0, 2)
         ("inverted", (TOKENS > 25) * 1.0, (TOKENS <= 25) * 1.0),
         ("reversed", TOKENS, TOKENS[:, ::-1]),
         ("order_of_values", TOKENS, TOKENS[:, [1, 0, 2, 3, 4]]),
+        ("order_of_values", POINTS, POINTS.astype(np.float32).reshape(4, 3, 7).swapaxes(1, 2)),
+        ("reversed", POINTS, POINTS[:, :, ::-1].astype(np.float32)),
+        ("other_values", POINTS, POINTS[::-1].reshape(4, 3, 7).swapaxes(1, 2)),
         ("scaled_inputs", TOKENS, TOKENS / 255 - 0.5),
         ("scaled_inputs", TOKENS, TOKENS * 2),
         ("array_of_ones", (PADDED > 0) * 1.0, np.ones_like(PADDED)),

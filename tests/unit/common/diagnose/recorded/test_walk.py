@@ -526,6 +526,15 @@ def test_causes_of_the_loss_explain_no_activations() -> None:
     assert [cause.cause for cause in stages[1].causes] == ["operation"]
 
 
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_other_data_of_a_later_step_follow_from_other_gradients(confirmed: bool) -> None:
+    stages = [Stage("data"), Stage("gradients")]
+    stages[0].add_cause("other_inputs_of_call", "b", "input 0", "step 3: the call receives other values", confirmed)
+    stages[1].add_cause("gradient", "b", "fc1", "step 1: fc1 differs", confirmed=False)
+    _drop_needless_causes(SimpleNamespace(stages=stages, update_causes=frozenset()))  # type: ignore[arg-type]
+    assert len(stages[0].causes) == confirmed
+
+
 class WithinLayer(NumpyScript):
     """A script whose first layer is of its own class, and computes the activation, too."""
 
