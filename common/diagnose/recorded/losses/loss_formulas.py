@@ -162,4 +162,4 @@ def name_difference(a: str, b: str) -> str:
         return "label_smoothing" if both else "loss_function"
     if "ignored" in reduction_a + reduction_b or "other than 0" in reduction_a + reduction_b:
         return "ignored_labels"
-    return "class_weights" if "class" in reduction_a + reduction_b else "loss_reduction"
+    return "class_weights" if "weight" in reduction_a + reduction_b else "loss_reduction"

@@ -1,8 +1,10 @@
 """Weights of examples that follow from their labels."""
 
 import numpy as np
+import pytest
 
 from common.diagnose.recorded.losses.class_weights import find_class_weights
+from common.diagnose.recorded.losses.loss_formulas import name_difference
 
 LABELS = np.array([[1], [0], [0], [1]], np.uint8)
 WEIGHTS = np.array([4.0, 1.0, 1.0, 4.0], np.float32)
@@ -27,3 +29,9 @@ def test_weights_that_do_not_follow_from_the_labels_have_no_rule() -> None:
     assert not find_class_weights({"1": np.arange(4), "2": np.array([0.5, 1.5, 2.5, 3.5])})  # each class once
     assert not find_class_weights({"1": LABELS, "2": -WEIGHTS})
     assert not find_class_weights({"1": LABELS, "2": np.array([4.0, np.nan, 1.0, 4.0])})
+
+
+@pytest.mark.parametrize("reduction", ["mean weighted by class", "mean of losses times weights"])
+def test_weights_that_only_one_loss_has_are_the_cause(reduction: str) -> None:
+    assert name_difference(f"cross entropy, {reduction}", "cross entropy, mean") == "class_weights"
+    assert name_difference("cross entropy, sum", "cross entropy, mean") == "loss_reduction"
