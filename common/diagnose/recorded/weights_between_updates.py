@@ -19,6 +19,7 @@ from common.diagnose.rounding import MACHINE_EPSILON
 
 SAME_SHARE = 0.1  # largest difference of two weights, as a share of their change, if both scripts change them alike
 AVERAGE_SHARE = 0.02  # largest difference between a change and that of an average, as a share of the change
+COPY_SHARE = 1e-3  # largest difference from 1 of the share of the way that a copy moves
 MIN_ROUNDINGS = 4  # number of rounding errors of the weights that a change must exceed
 
 
@@ -157,7 +158,7 @@ def _find_average(pair: RecordPair, side: RecordedSide, title: str, step: int) -
             way = target - start
             share = float(np.vdot(moved, way) / np.vdot(way, way))
             source_start = _read(read, side.read_before(step - 1))
-            if abs(share - 1) <= AVERAGE_SHARE and source_start is not None and np.array_equal(start, source_start):
+            if abs(share - 1) <= COPY_SHARE and source_start is not None and np.array_equal(start, source_start):
                 continue  # both move alike, as variables that receive the same gradients
             remainder = float(np.linalg.norm(moved - share * way))
             if remainder < smallest and share > 0:

@@ -84,6 +84,16 @@ def test_other_shares_are_named(within_a: bool, within_b: bool, tmp_path: Path) 
     )
 
 
+def test_a_target_that_begins_as_a_copy_is_named_with_both_shares(tmp_path: Path) -> None:
+    a, b = Changing(), Changing(share=0.99)
+    for script in (a, b):
+        script.weights = {**script.weights, TARGET: script.weights[SOURCE]}
+    ((cause, sentence),) = diagnose(tmp_path, a, b)
+    assert cause == "averaged_weights"
+    assert "0.01 of the way" in sentence
+    assert "0.99 of the way" in sentence
+
+
 def test_an_average_before_the_update_is_named(tmp_path: Path) -> None:
     a, b = Changing(share=0.5), Changing(share=0.5, is_before_update=True)
     ((cause, sentence),) = diagnose(tmp_path, a, b)
