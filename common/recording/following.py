@@ -37,17 +37,17 @@ def open_follower(
     return kind(os.fspath(follow), map_file)
 
 
-class FollowedLoader:
-    """An iterable with the batches of a record in place of a loader's own, as long as the record has steps."""
+class MappedLoader:
+    """An iterable over the batches of a loader, each of which passes through a function."""
 
-    def __init__(self, loader: Iterable[Any], follower: Any) -> None:  # noqa: ANN401  as above
-        """Prepare to iterate over a loader."""
-        self._loader, self._follower = loader, follower
+    def __init__(self, loader: Iterable[Any], function: Callable[[Any], Any]) -> None:
+        """Prepare to iterate over a loader. function: returns the batch that the script gets."""
+        self._loader, self._function = loader, function
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches."""
         for batch in self._loader:
-            yield self._follower.replace_batch(batch)
+            yield self._function(batch)
 
     def __len__(self) -> int:
         """Return the number of the loader's batches."""

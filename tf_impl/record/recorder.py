@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow as tf
 
-from common.recording.following import FollowedLoader
+from common.recording.following import MappedLoader
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from tf_impl.record import notes
 from tf_impl.record.check_arguments import check_arguments, follow_record
@@ -105,7 +105,7 @@ class Recorder:
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return the loader. While the recorder follows a record, the batches are those of that record."""
-        return loader if self.follower is None else FollowedLoader(loader, self.follower)
+        return loader if self.follower is None else MappedLoader(loader, self.follower.replace_batch)
 
     def omit_implied_gradients(self) -> None:
         """Let later rehearsals compute no gradients if the slots imply them."""

@@ -51,9 +51,9 @@ class StateWriter:
 
     def begin_step(self, number: int) -> Step:
         """Return a step that has just begun. number: of the step, from 1."""
-        momentums = view_momentums(self._optimizer, self.name_variables())
-        copies = {name: array.copy() for name, array in momentums.items()}
         variables = self.name_variables()
+        momentums = view_momentums(self._optimizer, variables)
+        copies = {name: array.copy() for name, array in momentums.items()}
         changed = {name: view_array(variables[name]).copy() for name in self._samples.list_changed(variables)}
         rate, loss_scale = read_rate(self._optimizer), read_loss_scale(self._optimizer)
         return Step(number, rate, loss_scale, copies, changed_weights=changed)

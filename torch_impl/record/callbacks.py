@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from common.recording.following import FollowedLoader
+from common.recording.following import MappedLoader
 from torch_impl.record.check_arguments import follow_record
 from torch_impl.record.recorder import Recorder
 
@@ -41,7 +41,7 @@ class CallbackRecorder:
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return the loader. While the recorder follows a record, the batches are those of that record."""
-        return loader if self._follower is None else FollowedLoader(loader, self._follower)
+        return loader if self._follower is None else MappedLoader(loader, self._follower.replace_batch)
 
     def _start(self, model: Any, optimizer: Any, scheduler: object) -> None:  # noqa: ANN401  as the trainer has them
         if self._recorder is None:

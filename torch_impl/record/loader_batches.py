@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -48,21 +48,3 @@ class LoaderBatches:
                 used, most_elements = tensors, elements
         leaves = {name: view_tensor(tensor) for name, tensor in used.items()}
         return {name: copies.copy(used[name]) for name in list_others(leaves, received)}
-
-
-class ObservedLoader:
-    """An iterable with the batches of a loader that is no DataLoader, such as a list or a generator."""
-
-    def __init__(self, loader: Iterable[Any], take: Callable[[object], None]) -> None:
-        """Prepare to iterate over a loader. take: receives each batch before the script."""
-        self._loader, self._take = loader, take
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the batches."""
-        for batch in self._loader:
-            self._take(batch)
-            yield batch
-
-    def __len__(self) -> int:
-        """Return the number of the loader's batches."""
-        return len(self._loader)  # type: ignore[arg-type]

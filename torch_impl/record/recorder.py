@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from common.recording.following import FollowedLoader
+from common.recording.following import MappedLoader
 from common.recording.record_format import ModelFacts
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from torch_impl.record import notes
@@ -25,7 +25,6 @@ from torch_impl.record.copies import Copies
 from torch_impl.record.environment import describe_environment, find_rank
 from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.hand_updates import HandUpdates
-from torch_impl.record.loader_batches import ObservedLoader
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.model_facts import (
     describe_all_layers,
@@ -115,12 +114,14 @@ class Recorder:
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return an iterable over the batches. While the recorder follows a record, they are those of that record."""
         if self._follower is not None:
-            return FollowedLoader(loader, self._follower)
+            return MappedLoader(loader, self._follower.replace_batch)
         is_observed = isinstance(loader, torch.utils.data.DataLoader) or not self._is_recording
-        return loader if is_observed else ObservedLoader(loader, self._guard(self._take_batch))
+        return loader if is_observed else MappedLoader(loader, self._see_batch)
 
-    def _take_batch(self, batch: object) -> None:
-        self._observer.loaders.take(batch)
+    def _see_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's loader returns it
+        if self._is_recording:
+            self._guard(self._observer.loaders.take)(batch)
+        return batch
 
     def close(self) -> None:
         """End the record before all steps are recorded. The end of the script does it too."""

@@ -24,7 +24,7 @@ MIN_ROUNDINGS = 4  # number of rounding errors of the weights that a change must
 
 
 class Average(NamedTuple):
-    """How a script averages weights: it moves them a share of the way to other weights.
+    """An average that a script computes: it moves weights a share of the way to other weights.
 
     Attributes:
         source: The title of the other weights.
@@ -84,11 +84,11 @@ def _list_moved_without_gradient(pair: RecordPair, step: int) -> list[VariableMa
     gradients, before, after = pair.a.gradients.read(step - 1), pair.a.read_before(step - 1), pair.a.read_before(step)
     moved = []
     for match in pair.models.variables:
-        if match.title in changed or is_moving_statistic(match.title):
+        has_gradient = match.read_a(gradients, is_gradient=True) is not None
+        if has_gradient or match.title in changed or is_moving_statistic(match.title):
             continue
         start, end = _read(match.read_a, before), _read(match.read_a, after)
-        has_gradient = match.read_a(gradients, is_gradient=True) is not None
-        if start is not None and end is not None and not has_gradient and (start != end).any():
+        if start is not None and end is not None and (start != end).any():
             moved.append(match)
     return moved
 

@@ -7,7 +7,11 @@ from dataclasses import replace
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
-from common.diagnose.recorded.operations.equal_reductions import explain_other_reduction
+from common.diagnose.recorded.operations.equal_reductions import (
+    LARGEST_ROUNDING,
+    explain_other_reduction,
+    reduces_equal_tensors,
+)
 from common.diagnose.recorded.operations.operation_names import LOSS
 from common.diagnose.recorded.operations.operation_words import describe_layouts, locate
 from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
@@ -64,8 +68,19 @@ def _describe_order(pair: RecordPair, name_a: str, name_b: str) -> str | None:
     return words if words and matches.are_equal(*numbers) else None
 
 
-def has_other_weights(pair: RecordPair) -> bool:
-    """Check whether the losses begin to differ at weights of another model, which its own optimizer has changed."""
+def is_rounding(pair: RecordPair, difference: float) -> bool:
+    """Check whether a small difference of the losses is rounding that cancelled terms or another optimizer made larger.
+
+    The losses then reduce equal tensors, or begin to differ at weights of another model, which its optimizer changed.
+
+    Args:
+        pair: The records.
+        difference: The relative difference of the losses.
+    """
+    if difference > LARGEST_ROUNDING:
+        return False
+    if reduces_equal_tensors(pair):
+        return True
     section = _find_section(pair, LOSS, LOSS)
     return section is not None and find_unrecorded_shape(section) is not None
 

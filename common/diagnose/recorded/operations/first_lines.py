@@ -16,7 +16,7 @@ from common.recording.operation_format import Operation
 
 
 class LineResult(NamedTuple):
-    """What a line computes from tensors with an equal one on the other side.
+    """The result of a line that receives tensors with an equal one on the other side.
 
     Attributes:
         operations: The operations of the line.

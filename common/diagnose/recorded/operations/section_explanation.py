@@ -34,7 +34,7 @@ OTHER_REASONS = "the numbers are in another order, or arguments that are not rec
 
 
 def explain_section(section: DifferingSection, place: str) -> Explanation:
-    """Name the operations of a section from which its tensor differs first. place: where it is, in reports."""
+    """Name the operations of a section from which its tensor differs first. place: its place in reports."""
     for name, unused in (("A", section.unused_in_a), ("B", section.unused_in_b)):
         if unused:
             sentence = f"{place}: {name} computes nothing from the model's input {shorten(unused[0])}"

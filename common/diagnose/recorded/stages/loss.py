@@ -34,11 +34,11 @@ from common.diagnose.recorded.losses.loss_terms import MISSING, explain_terms
 from common.diagnose.recorded.losses.not_finite import explain_not_finite
 from common.diagnose.recorded.losses.regularizers import compute_penalty, list_activity_regularizers
 from common.diagnose.recorded.losses.script_formulas import find_script_formulas
-from common.diagnose.recorded.operations.equal_reductions import LARGEST_ROUNDING, reduces_equal_tensors
-from common.diagnose.recorded.operations.explanation import add_lines, explain_operations, has_other_weights
+from common.diagnose.recorded.operations.explanation import add_lines, explain_operations, is_rounding
 from common.diagnose.recorded.operations.operation_names import LOSS
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import rounding_tolerance
 from common.map.array_differences import relative_difference
 
 LATER_SHARE = 100  # a loss that differs this many times as much as the outputs does not inherit their difference
@@ -82,10 +82,8 @@ def compare_losses(pair: RecordPair) -> Stage:
 def _estimate_noise(pair: RecordPair, step: int, difference: float) -> float:
     """Return the noise of the losses of a step. difference: their relative difference."""
     noise = max(PRECISION_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
-    if step != pair.equal_steps[0] or difference > LARGEST_ROUNDING:
-        return noise
-    is_rounding = reduces_equal_tensors(pair) or has_other_weights(pair)
-    return max(noise, difference) if is_rounding else noise
+    differs_first = step == pair.equal_steps[0] and difference > rounding_tolerance(noise, pair.precision)
+    return difference if differs_first and is_rounding(pair, difference) else noise
 
 
 def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None:
