@@ -12,6 +12,7 @@ import tensorflow as tf
 from common.recording.layer_sources import LayerSources
 from common.recording.record_format import LayerFacts
 from tf_impl.record.layer_attributes import keep_attributes
+from tf_impl.record.layer_order import order_layers
 from tf_impl.record.model_facts import (
     COMPOSITE_KINDS,
     RECURRENT_KINDS,
@@ -263,30 +264,6 @@ def describe_layers(observed: LayerObserver | None, names: Mapping[int, str]) ->
     for layer in facts:
         assert observed is not None
         layer["variables"] = describe_layer(observed.layers[layer["path"]], layer["path"], names)["variables"]
-    return _order_heads(observed, facts, list(names.values())) if observed is not None else facts
-
-
-def _order_heads(observed: LayerObserver, facts: Sequence[LayerFacts], names: Sequence[str]) -> list[LayerFacts]:
-    """Return the layers in their order, but sort layers of a functional model that receive the same tensor.
-
-    Keras calls such layers in any order, such as the second of two heads before the first one. They are sorted by the
-    order of their variables.
-
-    Args:
-        observed: The observer of the pass.
-        facts: The layers in the order in which the pass entered them.
-        names: The names of the model's variables in their order.
-    """
-    graphs = [layer for layer in observed.layers.values() if get_kind(layer) == "Functional"]
-    members = {id(layer) for graph in graphs for layer in graph.layers}
-    groups: dict[object, list[LayerFacts]] = {}
-    for layer in facts:
-        received = observed.arrays.get(f"layer/{layer['path']}/input")
-        is_head = received is not None and layer["variables"] and id(observed.layers[layer["path"]]) in members
-        groups.setdefault(id(received) if is_head else layer["path"], []).append(layer)
-    ordered = {
-        key: iter(sorted(group, key=lambda layer: min(map(names.index, layer["variables"].values()), default=0)))
-        for key, group in groups.items()
-    }
-    keys = {layer["path"]: key for key, group in groups.items() for layer in group}
-    return [next(ordered[keys[layer["path"]]]) for layer in facts]
+    if observed is None:
+        return facts
+    return order_layers(observed.layers, observed.arrays, facts, list(names.values()))

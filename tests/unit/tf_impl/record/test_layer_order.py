@@ -1,0 +1,56 @@
+"""Tests of the order of the layers of functional models."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tf_impl.record import FitRecorder
+
+X = np.random.default_rng(0).normal(size=(8, 12, 2)).astype("float32")
+
+
+def test_parallel_branches_are_in_the_order_of_their_blocks(tmp_path: Path) -> None:
+    """Keras calls the skip connections of a WaveNet last, and in the reverse order."""
+    outputs, skips = keras.layers.Conv1D(2, 1, name="causal")(inputs := keras.Input((12, 2))), []
+    for block in range(3):
+        gated = keras.layers.Conv1D(2, 2, padding="causal", activation="tanh", name=f"gate_{block}")(outputs)
+        skips.append(keras.layers.Conv1D(3, 1, name=f"skip_{block}")(gated))
+        outputs = keras.layers.Add()([outputs, keras.layers.Conv1D(2, 1, name=f"residual_{block}")(gated)])
+    model = keras.Model(inputs, keras.layers.Dense(1, name="head")(keras.layers.Add()(skips)))
+    model.compile("sgd", "mse")
+    model.fit(X, X[..., :1], batch_size=4, verbose=0, callbacks=[FitRecorder(str(tmp_path / "record"), steps=1)])
+    layers = json.loads((tmp_path / "record/record.json").read_text())["model"]["layers"]
+    paths = [layer["path"].rpartition("/")[2] for layer in layers]
+    for kind in ("gate", "skip"):
+        assert [path for path in paths if kind in path] == [f"{kind}_{block}" for block in range(3)]
+    assert paths[-1] == "head"
+
+
+def test_two_inputs_are_in_the_order_of_their_definition(tmp_path: Path) -> None:
+    """The decoder receives its own embedding before that of the encoder, which is computed first."""
+    inputs = [keras.Input((12, 2)), keras.Input((12, 2))]
+    encoded = keras.layers.Dense(4, name="encoder")(keras.layers.Dense(4, name="embedding_1")(inputs[0]))
+    embedded = keras.layers.Dense(4, name="embedding_2")(inputs[1])
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Add()([embedded, encoded])))
+    model.compile("sgd", "mse")
+    model.fit([X, X], X, batch_size=4, verbose=0, callbacks=[FitRecorder(str(tmp_path / "record"), steps=1)])
+    layers = json.loads((tmp_path / "record/record.json").read_text())["model"]["layers"]
+    paths = [layer["path"].rpartition("/")[2] for layer in layers]
+    assert [path for path in paths if "embedding" in path] == ["embedding_1", "embedding_2"]
+
+
+def test_nested_models_keep_their_layers_together(tmp_path: Path) -> None:
+    parts = []
+    for name in ("encoder", "decoder"):
+        hidden = keras.layers.Dense(4, name=f"{name}_first")(inputs := keras.Input((12, 2)))
+        parts.append(keras.Model(inputs, keras.layers.Dense(2, name=f"{name}_last")(hidden), name=name))
+    outputs = parts[1](keras.layers.Dense(2, name="middle")(parts[0](inputs := keras.Input((12, 2)))))
+    model = keras.Model(inputs, outputs, name="whole")
+    model.compile("sgd", "mse")
+    model.fit(X, X, batch_size=4, verbose=0, callbacks=[FitRecorder(str(tmp_path / "record"), steps=1)])
+    layers = json.loads((tmp_path / "record/record.json").read_text())["model"]["layers"]
+    assert [layer["path"].rpartition("/")[2] for layer in layers] == [
+        "model", "encoder", "encoder_first", "encoder_last", "middle", "decoder", "decoder_first", "decoder_last"
+    ]  # fmt: skip

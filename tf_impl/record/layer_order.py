@@ -1,0 +1,97 @@
+"""The order of the layers of functional models, by which the variables of two models are paired."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from common.recording.record_format import LayerFacts
+from tf_impl.record.model_facts import Layer, get_kind
+
+
+def order_layers(
+    layers: Mapping[str, Layer], arrays: Mapping[str, object], facts: Sequence[LayerFacts], names: Sequence[str]
+) -> list[LayerFacts]:
+    """Return descriptions of layers with those of functional models in the order in which a script computes them.
+
+    Args:
+        layers: The layers by path.
+        arrays: What they received, by its name in a record.
+        facts: Their descriptions, in the order in which a pass entered them.
+        names: The names of the model's variables in their order.
+    """
+    return _order_heads(layers, arrays, _order_branches(layers, facts), names)
+
+
+def _order_branches(layers: Mapping[str, Layer], facts: Sequence[LayerFacts]) -> list[LayerFacts]:
+    """Return the layers with those that have one distance from the outputs of a functional model in order.
+
+    Keras calls such layers in any order, such as the skip connections of a WaveNet from the last block to the first.
+    They are sorted by their distance from the inputs.
+
+    Args:
+        layers: The layers by path.
+        facts: Their descriptions, in the order in which the pass entered them.
+    """
+    ordered = [*facts]
+    for model in layers.values():
+        ranks = _rank_operations(model) if get_kind(model) == "Functional" else {}
+        owners = {
+            id(part): id(member)
+            for member in (getattr(model, "layers", []) if ranks else [])
+            for part in member._flatten_layers()
+        }
+        groups: dict[object, list[LayerFacts]] = {}
+        for layer in ordered:
+            groups.setdefault(owners.get(id(layers[layer["path"]]), layer["path"]), []).append(layer)
+        members = iter(sorted((key for key in groups if key in ranks), key=lambda key: ranks[key]))
+        ordered = [layer for key in groups for layer in groups[next(members) if key in ranks else key]]
+    return ordered
+
+
+def _rank_operations(model: Layer) -> dict[object, tuple[int, int]]:
+    """Return (-depth, level) of the operations of a functional model, by identity.
+
+    The depth is the largest number of operations to an output, and the level the largest number from an input.
+    """
+    ranks: dict[object, tuple[int, int]] = {}
+    levels: dict[int, int] = {}
+    for depth in sorted(model._nodes_by_depth, reverse=True):
+        for node in model._nodes_by_depth[depth]:
+            inputs = tf.nest.flatten(getattr(node, "input_tensors", []))
+            parents = [tensor._keras_history for tensor in inputs if hasattr(tensor, "_keras_history")]
+            known = [levels.get(id(operation._inbound_nodes[index]), 0) for operation, index, _ in parents]
+            levels[id(node)] = 1 + max(known, default=0)
+            operation = getattr(node, "operation", None) or node.layer
+            ranks.setdefault(id(operation), (-depth, levels[id(node)]))
+    return ranks
+
+
+def _order_heads(
+    layers: Mapping[str, Layer], arrays: Mapping[str, object], facts: Sequence[LayerFacts], names: Sequence[str]
+) -> list[LayerFacts]:
+    """Return the layers in their order, but sort layers of a functional model that receive the same tensor.
+
+    Keras calls such layers in any order, such as the second of two heads before the first one. They are sorted by the
+    order of their variables.
+
+    Args:
+        layers: The layers by path.
+        arrays: What they received, by its name in a record.
+        facts: Their descriptions in order.
+        names: The names of the model's variables in their order.
+    """
+    graphs = [layer for layer in layers.values() if get_kind(layer) == "Functional"]
+    members = {id(layer) for graph in graphs for layer in graph.layers}
+    groups: dict[object, list[LayerFacts]] = {}
+    for layer in facts:
+        received = arrays.get(f"layer/{layer['path']}/input")
+        is_head = received is not None and layer["variables"] and id(layers[layer["path"]]) in members
+        groups.setdefault(id(received) if is_head else layer["path"], []).append(layer)
+    ordered = {
+        key: iter(sorted(group, key=lambda layer: min(map(names.index, layer["variables"].values()), default=0)))
+        for key, group in groups.items()
+    }
+    keys = {layer["path"]: key for key, group in groups.items() for layer in group}
+    return [next(ordered[keys[layer["path"]]]) for layer in facts]
