@@ -15,10 +15,16 @@ from tf_impl.record.check_arguments import check_steps, follow_record
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.implied_gradients import has_keras_step
 from tf_impl.record.iterators import OneBatch
-from tf_impl.record.recorder import Recorder
+from tf_impl.record.optimizer_facts import Optimizer, check_optimizer
+from tf_impl.record.patches import Patches
+from tf_impl.record.recorder import FUNCTION, Recorder
 
 UNKNOWN: Environment = {"versions": {}, "device": "unknown", "flags": {}}
 TrainFunction = Callable[[Any], Any]
+
+
+class _TracedError(Exception):
+    """Ends a call of the train function when it is traced."""
 
 
 class FitRecorder(tf.keras.callbacks.Callback):
@@ -36,6 +42,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
         max_bytes: int = 2 << 30,
         follow: str | None = None,
         map: str | None = None,
+        optimizer: Optimizer | None = None,
     ) -> None:
         """Prepare to record.
 
@@ -45,12 +52,16 @@ class FitRecorder(tf.keras.callbacks.Callback):
             max_bytes: The largest number of bytes of this process's record. Samples stand for tensors that do not fit.
             follow: The directory of another record, whose initial weights and batches the model takes.
             map: The file that pairs the model's variables with the other record's, if names and layers cannot.
+            optimizer: The optimizer whose steps to record, if a `train_step` uses another one than that of `compile`.
 
         Raises:
             ValueError: An argument is wrong, or the directory has files that no recorder wrote.
         """
         super().__init__()
         check_steps(steps)
+        if optimizer is not None:
+            check_optimizer(optimizer)
+        self._optimizer = optimizer
         self._follower = follow_record(follow, map, directory)
         # The model is not known yet. A mistake in the directory is reported now.
         self._writer = RecordWriter(str(directory), "tensorflow", UNKNOWN, *find_rank(), max_bytes)
@@ -91,12 +102,15 @@ class FitRecorder(tf.keras.callbacks.Callback):
             return notes.SEVERAL_EXECUTIONS.format(int(steps))
         if not callable(getattr(self.model, "train_function", None)):
             return notes.NO_TRAIN_FUNCTION
-        return None if hasattr(self.model.optimizer, "apply_gradients") else notes.NO_OPTIMIZER
+        return None if hasattr(self._optimizer or self.model.optimizer, "apply_gradients") else notes.NO_OPTIMIZER
 
     def _begin(self) -> None:
         if self._recorder is None:
             recorder = Recorder(
-                model=self.model, optimizer=self.model.optimizer, follow=self._follower, **self._arguments
+                model=self.model,
+                optimizer=self._optimizer or self.model.optimizer,
+                follow=self._follower,
+                **self._arguments,
             )
             flags = recorder.writer.facts["environment"]["flags"]
             flags["run_eagerly"] = bool(self.model.run_eagerly)
@@ -144,6 +158,8 @@ class FitRecorder(tf.keras.callbacks.Callback):
         self, batch: object, iterator: Iterator[object], original: TrainFunction, recorder: Recorder
     ) -> object:
         strategy = self.model.distribute_strategy
+        if not (recorder.state.is_built or self.model.run_eagerly or tf.config.functions_run_eagerly()):
+            _trace(original, OneBatch(iterator, batch, strategy).iterator)
         with recorder.step():
             batches = OneBatch(iterator, batch, strategy)
             recorder.follow(lambda: original(batches.iterator), [batches.iterator])
@@ -155,6 +171,28 @@ class FitRecorder(tf.keras.callbacks.Callback):
         if not recorder.is_recording:
             self._restore()
         return logs
+
+
+def _trace(original: TrainFunction, iterator: Iterator[object]) -> None:
+    """Trace the train function for an iterator without running it, so that it creates the variables of the model.
+
+    It creates them for batches of unknown size, as without a recorder. A layer that a rehearsal with the size of one
+    batch creates may refuse others later.
+    """
+    patches = Patches()
+
+    def trace(function: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  a tf.function and what it receives
+        patches.restore()
+        function.get_concrete_function(*args, **kwargs)
+        raise _TracedError
+
+    patches.replace(FUNCTION, "__call__", trace)
+    try:
+        original(iterator)
+    except _TracedError:
+        pass
+    finally:
+        patches.restore()
 
 
 def _rehearse(recorder: Recorder, original: TrainFunction, batch: OneBatch) -> object:

@@ -9,7 +9,7 @@ from tf_impl.record.step import Step
 FAILED = "Step {}: the recorder failed ({}: {}), and the record ends before this step."
 NO_STEP = (
     "The script ended before a whole optimizer step was recorded: no update was seen. If the step uses another "
-    "optimizer than that of compile, as in a GAN, pass it with its model to a Recorder in your own loop."
+    "optimizer than that of compile, as in a GAN, pass it: FitRecorder(..., optimizer=...)."
 )
 NO_REHEARSAL = (
     "Step {}: the step could not be computed beside the training ({}), so that its batch, layers and loss are missing: "
@@ -69,7 +69,9 @@ NO_UPDATE = "{} calls of recorder.step() without an update: put recorder.step() 
 NO_TRAIN_FUNCTION = (
     "The model has no train_function that takes an iterator of tf.data: use a Recorder in your own loop."
 )
-NO_OPTIMIZER = "The model was compiled without a Keras optimizer: use a Recorder in your own loop."
+NO_OPTIMIZER = (
+    "The model was compiled without a Keras optimizer: pass that of its train_step to FitRecorder(..., optimizer=...)."
+)
 
 
 def list_step_notes(step: Step, has_loss: bool, omitted: Mapping[str, str]) -> list[str]:

@@ -82,7 +82,7 @@ class Recorder:
         self.follower = follow_record(follow, map, directory)
         self.writer = RecordWriter(str(directory), "tensorflow", describe_environment(model), *find_rank(), max_bytes)
         self._model, self._optimizer, self._steps = model, optimizer, steps
-        self._state = StateWriter(self.writer, model, optimizer)
+        self.state = StateWriter(self.writer, model, optimizer)
         self._observer = StepObserver(model, optimizer, self._before_update, self.guard, self.follow)
         if self.follower is not None:
             self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
@@ -129,7 +129,7 @@ class Recorder:
         self.rehearse(function, iterators)
         if self._observer.layers is None:
             raise ValueError(f"follow: {self.writer.facts['not_recorded'][-1]}")
-        names = name_by_identity(self._state.name_variables())
+        names = name_by_identity(self.state.name_variables())
         self.follower.load_weights(self._model, describe_layers(self._observer.layers, names))
         self._copies = Copies(self._get_copied_bytes(self._get_number()))  # also if the model was not built before
         self._observer.forget(self._copies)
@@ -145,7 +145,7 @@ class Recorder:
             iterators: Iterators that it may use.
         """
         recorders = self._list_active()
-        models, is_built = [x._model for x in recorders], all(x._state.is_built for x in recorders)
+        models, is_built = [x._model for x in recorders], all(x.state.is_built for x in recorders)
         rehearsal = Rehearsal(models, not is_built, self._draws if self.is_compiled_by_xla else None, iterators)
         for recorder in recorders:
             recorder._observer.is_rehearsal, recorder._observer.has_later_losses = True, len(recorders) > 1
@@ -160,7 +160,7 @@ class Recorder:
         """Run the real step, which may be compiled, without the replaced functions."""
         recorders = self._list_active()
         for recorder in reversed(recorders):
-            recorder.guard(recorder._state.write_start)
+            recorder.guard(recorder.state.write_start)
             recorder.guard(recorder._leave)
         try:
             return function(*args, **kwargs)
@@ -212,9 +212,9 @@ class Recorder:
 
     def _enter(self) -> None:
         if self._observer.step is None:
-            if self._state.is_built and not (self.follower is not None and self.follower.is_waiting):
-                self._state.write_start()
-            self._observer.step = self._state.begin_step(self._get_number())
+            if self.state.is_built and not (self.follower is not None and self.follower.is_waiting):
+                self.state.write_start()
+            self._observer.step = self.state.begin_step(self._get_number())
             self._copies = Copies(self._get_copied_bytes(self._get_number()))
             self._iterations = count_updates(self._optimizer)
         self._resume()
@@ -261,19 +261,19 @@ class Recorder:
         """Write the state before the first update. Raise UserError if the model does not follow the record."""
         if self.follower is not None and self.is_recording:
             self.follower.check_weights()
-        self.guard(self._state.write_start)
+        self.guard(self.state.write_start)
 
     def _end_step(self) -> None:
         """Write the step if the optimizer updated, and end the record after the last one."""
         step = self._observer.step
         assert step is not None
-        finished = FinishedStep(step, self._optimizer, self._iterations, self._state.name_variables())
+        finished = FinishedStep(step, self._optimizer, self._iterations, self.state.name_variables())
         if not finished.has_updated:
             if len(step.micro_batches) >= MAX_MICRO_BATCHES:
                 self.writer.note(notes.NO_UPDATE.format(MAX_MICRO_BATCHES))
                 self._finish(complete=False)
             return
-        self._state.write_step(finished, self._observer, get_tolerance(self.writer.facts["environment"]))
+        self.state.write_step(finished, self._observer, get_tolerance(self.writer.facts["environment"]))
         self._observer.end_step()
         if self.follower is not None:
             self.follower.end_step()
@@ -281,7 +281,7 @@ class Recorder:
             self._finish(complete=step.number == self._steps)
 
     def _get_copied_bytes(self, step: int) -> int:
-        size = sum(map(count_bytes, self._state.name_variables().values()))
+        size = sum(map(count_bytes, self.state.name_variables().values()))
         return limit_copied_bytes(size, step)
 
     def _get_number(self) -> int:
