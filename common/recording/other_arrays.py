@@ -27,17 +27,33 @@ def list_used(batch: Mapping[str, np.ndarray], received: Collection[object]) -> 
 
 
 def list_others(batch: Mapping[str, np.ndarray], received: Collection[object]) -> list[str]:
-    """Return the names of the arrays of a batch that were not received as a whole, and have the rows of one that was.
+    """Return the names of the arrays of a batch that were not received as a whole.
 
     Args:
         batch: The arrays of the batch by name.
         received: The arrays that the model and the loss function received. Samples of arrays are ignored.
     """
     arrays = [array for array in received if isinstance(array, np.ndarray)]
-    others = {name: leaf for name, leaf in batch.items() if not any(_are_equal(leaf, array) for array in arrays)}
-    used = [batch[name] for name in list_used(batch, received)]
-    lengths = {len(array) for array in [*arrays, *used] if array.ndim}
-    return [name for name, leaf in others.items() if leaf.ndim and len(leaf) in lengths]
+    return [name for name, leaf in batch.items() if not any(_are_equal(leaf, array) for array in arrays)]
+
+
+def list_keys(batch: Mapping[str, np.ndarray], received: Mapping[str, object]) -> dict[str, str]:
+    """Return the name in the batch of the arrays that the model or the loss function received as they are, by name.
+
+    Args:
+        batch: The arrays of the batch by name.
+        received: The arrays that the model and the loss function received, by name. Samples of arrays are ignored.
+    """
+    keys: dict[str, str] = {}
+    for name, array in received.items():
+        equal = [
+            key
+            for key, leaf in batch.items()
+            if isinstance(array, np.ndarray) and _are_equal(leaf, array) and key not in keys.values()
+        ]
+        if equal:
+            keys[name] = equal[0]
+    return keys
 
 
 def _are_equal(leaf: np.ndarray, array: np.ndarray) -> bool:

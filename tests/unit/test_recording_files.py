@@ -14,6 +14,7 @@ FILES = [
             "__init__",
             "array_norms",
             "clip_factors",
+            "example_lists",
             "following",
             "gradient_changes",
             "index_notation",

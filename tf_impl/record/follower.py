@@ -121,11 +121,17 @@ class Follower:
         for name, tensor in named[0].items():
             if not is_storable(tensor):
                 raise UserError(f"{name}: is {tensor.dtype.name} in the script's batches, and only numbers can follow")
-        leaves = {name: np.concatenate([to_array(part[name]) for part in named]) for name in named[0]}
+        leaves = {
+            name: np.concatenate([to_array(part[name]) for part in named]) if tensor.shape.rank else to_array(tensor)
+            for name, tensor in named[0].items()
+        }
         arrays = self._batches.fill(leaves, *find_rank())
         if arrays is None:
             return parts
-        shares = {name: np.array_split(array, len(parts)) for name, array in arrays.items()}
+        shares = {
+            name: np.array_split(array, len(parts)) if array.ndim else [array] * len(parts)
+            for name, array in arrays.items()
+        }
         return [
             replace_tensors(part, {name: tf.cast(shares[name][number], named[0][name].dtype) for name in arrays})
             for number, part in enumerate(parts)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.recording.gradient_changes import GradientChanges
-from common.recording.other_arrays import list_others
+from common.recording.other_arrays import list_keys, list_others
 from common.recording.record_format import LossFacts, LossTerm, StepFacts, name_call
 from common.recording.record_writer import MIN_COPIED_BYTES
 from tf_impl.record.gradients import Gradients, add_gradients
@@ -89,6 +89,7 @@ class MicroBatch:
     loss_calls: list[LossCall] = field(default_factory=list)
     labels: Arrays = field(default_factory=dict)
     others: Arrays = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
     layers: Arrays = field(default_factory=dict)
     loss: float | None = None
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
@@ -215,16 +216,21 @@ class Step:
         labels = [] if micro_batch.labels else [name for name in others if len(leaves[name]) in rows]
         micro_batch.labels = micro_batch.labels or {name: others[name] for name in labels}
         micro_batch.others = {name: array for name, array in others.items() if name not in labels}
+        received = {f"input/{name}": array for call in micro_batch.calls[:1] for name, array in call.inputs.items()}
+        received.update({f"label/{name}": array for name, array in micro_batch.labels.items()})
+        micro_batch.keys = list_keys(leaves, received)
         return labels
 
     @property
     def micro_batches(self) -> list[MicroBatch]:
         """All micro-batches in the order of the replicas.
 
-        Without a gradient of this model, a forward pass belongs to the loss of another model, as in a GAN.
+        Without a gradient that the optimizer receives, a pass belongs to another model or optimizer, as in a GAN.
         """
+        received = {name for gradients in self.received.values() for name in gradients}
         batches = [batch for _, batches in sorted(self.replicas.items()) for batch in batches]
-        return [batch for batch in batches if batch.gradients] or batches
+        batches = [batch for batch in batches if batch.gradients] or batches
+        return [batch for batch in batches if not received.isdisjoint(batch.gradients)] or batches
 
     def describe(self, skipped: bool) -> StepFacts:
         """Return the numbers of the step. skipped: whether the optimizer left the update out."""
@@ -245,6 +251,8 @@ class Step:
             facts["decays"] = self.decays
         if self.clipped_parts is not None:
             facts["clipped_parts"] = self.clipped_parts
+        if self.micro_batches and self.micro_batches[0].keys:
+            facts["keys"] = self.micro_batches[0].keys
         if self.changed_weights:
             facts["changed_weights"] = [*self.changed_weights]
         return facts

@@ -94,6 +94,7 @@ class MicroBatch:
         operands: What a script combines with the outputs if it computes the loss without a loss function.
         operations: The operations from the inputs of the model to the loss; None if they were not observed.
         others: The arrays of the script's batch that neither the model nor the loss received.
+        keys: The names in the script's batch of those that they received, by their names in a record.
     """
 
     calls: list[ModelCall]
@@ -102,11 +103,14 @@ class MicroBatch:
     operands: list[Operand]
     operations: OperationTrace | None
     others: Arrays = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def received(self) -> list[np.ndarray | Sample]:
-        """The arrays that the model and the loss received."""
-        return [*self._name_labels().values(), *(array for call in self.calls for array in call.inputs.values())]
+    def name_received(self) -> Arrays:
+        """Return the arrays that the model and the loss received, by their names within a micro-batch."""
+        arrays = {f"input/{name}": array for call in self.calls[:1] for name, array in call.inputs.items()}
+        arrays |= {f"label/{name}": array for name, array in self._name_labels().items()}
+        later = enumerate(self.calls[1:], start=1)
+        return arrays | {f"call/{index}/{name}": x for index, call in later for name, x in call.inputs.items()}
 
     @property
     def received_states(self) -> dict[str, bool]:
@@ -205,6 +209,8 @@ class Step:
             facts["evaluation_mode"] = True
         if self.micro_batches and self.micro_batches[0].received_states:
             facts["received_states"] = self.micro_batches[0].received_states
+        if self.micro_batches and self.micro_batches[0].keys:
+            facts["keys"] = self.micro_batches[0].keys
         if self.changed_weights:
             facts["changed_weights"] = [*self.changed_weights]
         return facts

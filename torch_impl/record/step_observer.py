@@ -127,7 +127,7 @@ class StepObserver:
         value = float(loss.detach()) if loss is not None else None
         batch = MicroBatch(calls, loss_calls, value, operands, operations)
         batch.name_operands()
-        batch.others = self.loaders.copy_others(batch.received, self._calls.copies)
+        batch.others, batch.keys = self.loaders.describe(batch.name_received(), self._calls.copies)
         for operand in self.step.operands:
             operand.number = None  # the list of operations has ended
         self.step.micro_batches.append(batch)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from common.diagnose.recorded.example_axis import numbers_examples
+
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -22,7 +24,7 @@ def join_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
         matrix = _find_matrix(arrays, others, is_float)
         if matrix is None:
             continue
-        columns = [name for name in _list_columns(arrays, is_float) if name not in others]
+        columns = [name for name in _list_columns(arrays, is_float) if name not in _list_columns(others, is_float)]
         names = columns[: others[matrix].shape[1]]
         values = np.concatenate([arrays[name].reshape(-1, 1) for name in names], axis=1)
         title = f"{names[0]} to {names[-1]}"
@@ -70,4 +72,6 @@ def _list_columns(arrays: Arrays, is_float: bool) -> list[str]:
 
 
 def _list_matrices(arrays: Arrays, is_float: bool) -> list[str]:
-    return [name for name, x in arrays.items() if x.ndim == 2 and x.shape[1] > 1 and (x.dtype.kind == "f") == is_float]
+    """Return the names of the matrices, without those that only number the examples, such as the offsets of bags."""
+    matrices = [name for name, x in arrays.items() if x.ndim == 2 and x.shape[1] > 1]
+    return [x for x in matrices if (arrays[x].dtype.kind == "f") == is_float and not numbers_examples(arrays[x])]

@@ -28,6 +28,12 @@ def infer_count(inputs: Iterable[Shape], others: Iterable[Shape] = ()) -> int | 
     return max(candidates, key=lambda length: (first[length], second[length]), default=None)
 
 
+def find_most_rows(arrays: Mapping[str, np.ndarray]) -> int:
+    """Return the number of rows that the most arrays have, or the larger one of several such numbers."""
+    lengths = Counter(len(array) for array in arrays.values() if array.ndim)
+    return max(lengths, key=lambda length: (lengths[length], length), default=0)
+
+
 def is_one_example(inputs: Collection[Shape], outputs: Collection[Shape]) -> bool:
     """Check whether a model receives one example without an axis of examples, such as the state of an agent.
 

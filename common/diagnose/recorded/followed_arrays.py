@@ -1,5 +1,6 @@
 """The arrays of a record for the batches of a following script."""
 
+from collections.abc import Collection
 from functools import lru_cache
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from common.diagnose.recorded.carried_states import list_states_of_calls
 from common.diagnose.recorded.example_rows import join_examples
 from common.diagnose.recorded.matched_arrays import are_copies, is_constant
+from common.diagnose.recorded.padded_lists import Lengths, join_lists
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, POSITIVE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError, escape_control_characters, one_line
@@ -18,13 +20,20 @@ OTHER = "other "  # the begin of the names of arrays that neither the model nor 
 
 
 class FollowedArrays:
-    """The inputs and labels of the steps of a record, with an example in each row."""
+    """The inputs and labels of the steps of a record, with an example in each row.
+
+    Attributes:
+        lengths: The number of rows of each example of the lists of the step that was read last, by name.
+    """
 
     def __init__(self, side: RecordedSide) -> None:
         """Prepare to read. side: the record."""
         self._side, self._directory, self._batches = side, side.record.directory, side.batches
         note = next(iter(side.record.notes), "record another loop of the script")
         self._reason = escape_control_characters(one_line(note))
+        self.lengths: Lengths = {}
+        self._shapes: dict[str, list[tuple[int, ...]]] = {}  # of the examples of each micro-batch, by name
+        self._step = 0  # the step that was read last
         self._constant: set[int] = set()  # identities of the labels that are constant in each micro-batch
         self.read = lru_cache(1)(self._read)
 
@@ -38,6 +47,7 @@ class FollowedArrays:
         Their names are "input NAME", "input (call 2) NAME" for later calls of the model, "input (all calls) NAME"
         [n, calls, ...], "label NAME" and "other NAME".
         """
+        self._step, self._shapes = step, {}
         states = {state.received for state in list_states_of_calls(self._side, step)}
         calls = self._read_calls(step)
         inputs, *later = [{name: x for name, x in call.items() if name not in states} for call in calls]
@@ -68,6 +78,43 @@ class FollowedArrays:
         arrays |= {f"label {name}": array for name, array in copies.items()}
         return arrays | {f"{OTHER}{name}": array for name, array in self._read_labels(step, "other").items()}
 
+    def take(self, name: str, array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return some examples of an array, without what pads its shorter micro-batches if they are one of these.
+
+        Args:
+            name: The name of the array.
+            array: The array of the step.
+            rows: The indices of the examples.
+        """
+        start, shapes = 0, self._shapes.get(name, [])
+        for count, shape in zip(self.count_rows(self._step), shapes, strict=False):
+            if np.array_equal(rows, np.arange(start, start + count)) and len(shape) == array.ndim - 1:
+                return array[rows][(slice(None), *map(slice, shape))]
+            start += count
+        return array[rows]
+
+    def read_micro_batch(self, step: int, rows: np.ndarray) -> tuple[Arrays, int]:
+        """Return the arrays of a micro-batch as they are, also without a row for each example, and the number of rows.
+
+        Args:
+            step: The number of the step.
+            rows: The index of the first example, or of all examples of a micro-batch. None are returned for others.
+        """
+        counts, start = self.count_rows(step), 0
+        for micro_batch, count in zip(self._batches.list_micro_batches(step), counts, strict=True):
+            if np.array_equal(rows, np.arange(start, start + count)) or [start] == rows.tolist():
+                kinds = {
+                    kind: self._batches.read_call(step, *micro_batch, kind) for kind in ("input", "label", "other")
+                }
+                return {f"{kind} {name}": x for kind, arrays in kinds.items() for name, x in arrays.items()}, count
+            start += count
+        return {}, 0
+
+    def read_named(self, names: Collection[str], step: int) -> Arrays:
+        """Return arrays of a step by the names that `read` gives them."""
+        keys = {name: name.partition(" ")[::2] for name in names}
+        return {name: self._batches.read_step(step, kind)[key] for name, (kind, key) in keys.items()}
+
     def _read_joined(self, step: int) -> Arrays:
         """Return the arrays of the batch if the script has joined several of them for its model, such as views."""
         micro_batches, counts = self._batches.list_micro_batches(step), self.count_rows(step)
@@ -75,10 +122,10 @@ class FollowedArrays:
             {
                 f"{kind} {name}": array
                 for kind in ("label", "other")
-                for name, array in self._batches.read_call(step, *micro_batch, kind).items()
+                for name, array in join_lists(self._batches.read_call(step, *micro_batch, kind), {count})[0].items()
                 if array.ndim
             }
-            for micro_batch in micro_batches
+            for micro_batch, count in zip(micro_batches, counts, strict=True)
         ]
         names = [name for name in parts[0] if all(name in part for part in parts)]
         shares = {name: {len(part[name]) / count for part, count in zip(parts, counts, strict=True)} for name in names}
@@ -104,6 +151,8 @@ class FollowedArrays:
             parts = [self._batches.read_call(step, *micro_batch, "input", call) for micro_batch in micro_batches]
             names = [name for name in parts[0] if all(name in part and part[name].ndim for part in parts)]
             arrays = {name: join_examples([part[name] for part in parts]) for name in names}
+            title = f"{LATER_CALL}{call + 1}) " if call else "input "
+            self._shapes |= {f"{title}{name}": [part[name].shape[1:] for part in parts] for name in names}
             count = sum(sizes[0] for sizes in rows)
             calls.append({name: array for name, array in arrays.items() if len(array) == count})
         return calls
@@ -117,6 +166,8 @@ class FollowedArrays:
         """
         micro_batches, counts = self._batches.list_micro_batches(step), self.count_rows(step)
         parts = [self._batches.read_call(step, *micro_batch, kind) for micro_batch in micro_batches]
+        joined_lists = [join_lists(part, {count}) for part, count in zip(parts, counts, strict=True)]
+        parts = [arrays for arrays, _ in joined_lists]
         calls = max(len(self._batches.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
         labels: Arrays = {}
         for name in parts[0] if parts else ():
@@ -126,6 +177,9 @@ class FollowedArrays:
                 continue  # labels of the rows of all calls are made by the script, as the numbers of pairs in SimCLR
             if len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
                 joined = join_examples(arrays)
+                if name in joined_lists[0][1]:
+                    self.lengths[f"{kind} {name}"] = np.concatenate([lengths[name] for _, lengths in joined_lists])
+                self._shapes[f"{kind} {name}"] = [array.shape[1:] for array in arrays]
                 labels[name] = joined if size == 1 else joined.reshape(sum(counts), int(size), *joined.shape[1:])
         return labels
 

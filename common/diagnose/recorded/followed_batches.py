@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from common.diagnose.recorded.columns import join_columns, split_columns
-from common.diagnose.recorded.example_axis import has_examples_second, infer_count
+from common.diagnose.recorded.example_axis import find_most_rows, has_examples_second, infer_count
 from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.followed_arrays import ALL_CALLS, FollowedArrays
+from common.diagnose.recorded.leaf_keys import match_micro_batch, read_keys
 from common.diagnose.recorded.leaf_matches import LeafMatcher, describe_array
 from common.diagnose.recorded.losses.class_weights import ClassWeights, find_class_weights
-from common.diagnose.recorded.matched_arrays import (
-    unflatten,
-)
+from common.diagnose.recorded.matched_arrays import unflatten
+from common.diagnose.recorded.padded_lists import Lengths, cut_lists, join_lists, pad_lists
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import (
@@ -101,13 +101,15 @@ class FollowedBatches:
         if not self._steps:
             return None
         step = self._steps[0]
+        if (graph := self._fill_graph(leaves, step, world_size)) is not None:
+            return graph
         arrays = self._arrays.read(step)
+        leaves, own_lengths = join_lists(leaves)
         total = len(next(iter(arrays.values())))
         sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._arrays.count_rows(step)})
         self._time_sizes = sizes
-        timed: set[str] = set()
+        timed = {name for name, leaf in leaves.items() if sizes is not None and is_timed(leaf, sizes)}
         if sizes is not None:
-            timed = {name for name, leaf in leaves.items() if is_timed(leaf, sizes)}
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
         count = infer_count(leaf.shape for leaf in leaves.values()) or 0
         arrays = _lay_out_calls(arrays, leaves)
@@ -120,7 +122,7 @@ class FollowedBatches:
         leaves = {name: leaf.swapaxes(0, 1) if name in turned else leaf for name, leaf in leaves.items()}
         original_shapes = {name: leaf.shape for name, leaf in leaves.items()}
         leaves = unflatten(leaves)
-        size = max((len(leaf) for leaf in leaves.values() if leaf.ndim), default=0)
+        size = find_most_rows(leaves)
         rows = np.arange(self._position, min(self._position + size * world_size, total))
         share = np.array_split(rows, world_size)[rank]
         if not share.size:
@@ -129,15 +131,19 @@ class FollowedBatches:
                 f"with {size} each; use a smaller batch"
             )
         self._position = int(rows[-1]) + 1
-        if self._position == total:
-            self._steps, self._position = self._steps[1:], 0
+        self._end_full_step(total)
         examples = {name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}
         arrays = self._adapt_columns(arrays, examples)
         # Otherwise the record has an array for each of these leaves, and labels may follow from an input as weights do
         has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
         weights = find_class_weights(examples) if has_further else {}
         names = self._matcher.match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
-        filled = {leaf: self._convert(leaf, name, arrays[name][share], leaves[leaf]) for leaf, name in names.items()}
+        listed = {leaf: name for leaf, name in names.items() if leaf in own_lengths or name in self._arrays.lengths}
+        filled = {
+            leaf: self._convert(leaf, name, self._arrays.take(name, arrays[name], share), leaves[leaf])
+            for leaf, name in names.items()
+            if leaf not in listed
+        }
         filled |= {leaf: self._weigh(leaf, rule, filled) for leaf, rule in weights.items()}
         filled = {
             leaf: array.reshape(-1) if original_shapes[leaf] != leaves[leaf].shape else array
@@ -147,7 +153,57 @@ class FollowedBatches:
         if sizes is not None:
             self._time_sizes = sizes = sizes[0], len(share)
             filled = {leaf: put_time_first(array, sizes) if leaf in timed else array for leaf, array in filled.items()}
-        return filled
+        filled |= self._fill_lists(listed, arrays, share, leaves, own_lengths)
+        return filled | self._fill_whole(
+            {name: leaf for name, leaf in leaves.items() if name not in examples}, step, share
+        )
+
+    def _fill_graph(self, leaves: Mapping[str, np.ndarray], step: int, world_size: int) -> Arrays | None:
+        """Return the next micro-batch as it is if both scripts' batches have one structure, and none counts examples.
+
+        Their arrays have different numbers of rows, such as the nodes, the edges and the labels of a part of a graph.
+        None is returned for other batches, and with several processes.
+        """
+        if world_size > 1 or len({len(leaf) for leaf in leaves.values() if leaf.ndim}) < 2:
+            return None
+        arrays, count = self._arrays.read_micro_batch(step, np.array([self._position]))
+        matches = match_micro_batch(leaves, arrays, read_keys(self._side))
+        if not matches:
+            return None
+        listed = ", ".join(f"{leaf} gets {name}" for leaf, name in matches.items())
+        self._matcher.add_note(f"batches: their arrays have no row for each example, so that {listed}; check this")
+        self._position += count
+        self._end_full_step(sum(self._arrays.count_rows(step)))
+        return {leaf: arrays[name].astype(leaves[leaf].dtype) for leaf, name in matches.items()}
+
+    def _fill_whole(self, leaves: Arrays, step: int, share: np.ndarray) -> Arrays:
+        """Return recorded arrays for the script's arrays without a row for each example."""
+        arrays, count = self._arrays.read_micro_batch(step, share)
+        without_rows = {name: array for name, array in arrays.items() if not array.ndim or len(array) != count}
+        matches = self._matcher.match_rest(leaves, without_rows)
+        return {leaf: arrays[name].astype(leaves[leaf].dtype) for leaf, name in matches.items()}
+
+    def _end_full_step(self, total: int) -> None:
+        """Go on with the next step if all examples of a step are handed out. total: their number."""
+        if self._position == total:
+            self._steps, self._position = self._steps[1:], 0
+
+    def _fill_lists(
+        self, names: Mapping[str, str], arrays: Arrays, share: np.ndarray, leaves: Arrays, own_lengths: Lengths
+    ) -> Arrays:
+        """Return the lists of examples of the script's batch, and its arrays that the followed script has as lists."""
+        directory = self._side.record.directory
+        for leaf, counts in own_lengths.items():
+            if leaf in names and len(counts) != len(share):
+                raise UserError(
+                    f"{directory}: has {len(share)} examples for the {len(counts)} of {leaf}; use batches of that size"
+                )
+        rows = {leaf: arrays[name][share] for leaf, name in names.items()}
+        lengths = {name: counts[share] for name, counts in self._arrays.lengths.items()}
+        cut = {leaf: name for leaf, name in names.items() if leaf in own_lengths}
+        padded = {leaf: name for leaf, name in names.items() if leaf not in cut}
+        steps = [self._arrays.read_named({*cut.values()} - {*lengths}, step) for step in self._side.record.steps]
+        return cut_lists(cut, rows, lengths, steps) | pad_lists(padded, rows, lengths, leaves)
 
     def _adapt_columns(self, arrays: Arrays, examples: Arrays) -> Arrays:
         """Join or split columns of a table as the script's batch has them."""

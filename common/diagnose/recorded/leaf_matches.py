@@ -12,9 +12,20 @@ import numpy as np
 
 from common.diagnose.recorded.example_axis import list_surplus_numbering
 from common.diagnose.recorded.followed_arrays import ALL_CALLS, LATER_CALL, OTHER, FollowedArrays
+from common.diagnose.recorded.leaf_keys import (
+    LABEL_NAMES,
+    are_synonyms,
+    get_key,
+    have_equal_keys,
+    match_structure,
+    match_without_rows,
+    read_keys,
+)
 from common.diagnose.recorded.matched_arrays import (
     are_copies,
+    has_converted_shape,
     has_equal_shape,
+    has_exact,
     has_like_shape,
     has_one_column,
     has_same_frames,
@@ -37,12 +48,9 @@ from common.recording.operation_format import Operation
 from common.recording.record_format import OPERAND
 
 Arrays = dict[str, np.ndarray]
-# Names of the same input in transformers and KerasHub
-SAME_INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
 SAME_NUMBERS = 1e-6  # largest relative difference of the statistics of two tensors with the same numbers
 LABEL = "batch/0/label/"  # the begin of the names of labels among the operations
 MADE = " (constant: made by the script)"
-LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scripts, PyTorch and Keras
 
 
 class LeafMatcher:
@@ -60,12 +68,7 @@ class LeafMatcher:
     def match(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
         """Return the name of the recorded array for each leaf: by the same key, otherwise by shape, type and values."""
         leaves, arrays = self._leave_out_numbering(leaves, arrays)
-        matches: dict[str, str] = {}
-        for are_same in (_have_equal_keys, _are_synonyms):
-            for leaf in leaves:
-                same = [name for name in arrays if name not in matches.values() and are_same(leaf, name)]
-                if leaf not in matches and same:
-                    matches[leaf] = same[0]
+        matches = self._match_keys(leaves, arrays)
         named = {*matches.values()}
         matches |= self._match_positions(leaves, arrays) if not matches else {}
         of_batch = {name: array for name, array in arrays.items() if name not in self._computed}
@@ -73,18 +76,29 @@ class LeafMatcher:
         whole = {name: array for name, array in arrays.items() if not name.startswith(ALL_CALLS)}
         of_calls = {name: array for name, array in of_batch.items() if name.startswith(ALL_CALLS)}
         others = {name: array for name, array in of_batch.items() if name.startswith(OTHER)}
-        labels = {name: array for name, array in received.items() if name != f"label {SAMPLE_WEIGHTS}"}
+        # What the followed script has computed from outputs, such as the lengths of the model's outputs, comes last
+        keys = read_keys(self._side)
+        order = sorted(received, key=lambda name: bool(keys) and name.startswith("label ") and name not in keys)
+        labels = {name: received[name] for name in order if name != f"label {SAMPLE_WEIGHTS}"}
         has_lengths = has_same_lengths((leaves[leaf] for leaf in leaves if leaf not in matches), labels.values())
         has_shape = has_same_shape if has_lengths else has_same_shape_of_data
         # The labels before the weights of examples, and each time from the strictest to the loosest
         passes = [
-            *product([labels], [has_shape, has_equal_shape, has_one_column]),
+            *product([labels], [has_shape, has_converted_shape]),
+            *product([others], [lambda array, leaf: has_same_shape(array, leaf) and not has_exact(labels, leaf)]),
+            *product([labels], [has_equal_shape, has_one_column]),
             *product([of_calls], [has_same_frames]),
-            *product([others], [has_shape, has_equal_shape]),
+            *product([others], [has_equal_shape]),
             *product([labels, received, whole], [has_shape, has_equal_shape, has_like_shape]),
         ]
-        for candidates, fits in passes:
-            unused = {name: array for name, array in candidates.items() if name not in matches.values()}
+        # An array that the script uses twice has two names
+        for is_new, (candidates, fits) in product((True, False), passes):
+            used = [arrays[name] for name in matches.values()] if is_new else []
+            unused = {
+                name: array
+                for name, array in candidates.items()
+                if name not in matches.values() and not any(array is other for other in used)
+            }
             unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
             may_replace = self._exclude_constants(fits)
             best, in_order = (match(unmatched, unused, may_replace) for match in (match_by_values, match_in_order))
@@ -98,8 +112,23 @@ class LeafMatcher:
         self._note_doubts(matches)
         for leaf, array in leaves.items():
             if leaf not in matches:
-                self._report_unmatched(leaf, array, received, [arrays[name] for name in matches.values()], named)
+                self._report_unmatched(
+                    leaf, array, received or whole, [arrays[name] for name in matches.values()], named
+                )
         return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
+
+    def _match_keys(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
+        """Return the recorded array with the place or the key of each leaf, or with a synonym of its key."""
+        keys, others = read_keys(self._side), {name: array for name, array in arrays.items() if name.startswith(OTHER)}
+        matches = match_structure(leaves, arrays, keys)
+        for are_same in (lambda leaf, name: have_equal_keys(leaf, keys.get(name, "0")), have_equal_keys, are_synonyms):
+            for leaf, array in leaves.items():
+                same = [name for name in arrays if name not in matches.values() and are_same(leaf, name)]
+                if are_same is are_synonyms and has_exact(others, array):
+                    same = [name for name in same if has_same_shape(arrays[name], array)]
+                if leaf not in matches and same:
+                    matches[leaf] = same[0]
+        return matches
 
     def _match_positions(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
         """Return the recorded array in the place of each leaf, if arrays that the model does not receive show it.
@@ -110,11 +139,11 @@ class LeafMatcher:
         # Without a loss function that the recorder knows, the labels of Keras are arrays of the batch
         has_labels = self._has_batch_as_labels()
         others = {
-            _get_key(name): name
+            get_key(name): name
             for name in arrays
-            if name.startswith(OTHER) or (has_labels and name.startswith("label ") and _get_key(name).isdecimal())
+            if name.startswith(OTHER) or (has_labels and name.startswith("label ") and get_key(name).isdecimal())
         }
-        places = {_get_key(leaf): leaf for leaf in leaves}
+        places = {get_key(leaf): leaf for leaf in leaves}
         remaining = [leaf for key, leaf in places.items() if key not in others]
         # An input that is a label as well is one array of the batch
         received = {id(x): name for name, x in arrays.items() if name not in others.values()}
@@ -189,7 +218,7 @@ class LeafMatcher:
             if name.startswith(LATER_CALL) or (is_continuous(array) and self._arrays.is_made(known))
         ]
         are_used = all(name in own_arrays or any(are_copies(x, known) for x in used) for name, known in arrays.items())
-        may_be_label = array.ndim == 1 or array.dtype.kind != "f" or _get_key(leaf) in LABEL_NAMES
+        may_be_label = array.ndim == 1 or array.dtype.kind != "f" or get_key(leaf) in LABEL_NAMES
         excluded = {*named, *(name for name in own_arrays if not name.startswith(LATER_CALL))}
         is_known = any(name.startswith("label ") or (name in own_arrays and not may_be_label) for name in arrays)
         is_known |= self._has_no_labels()
@@ -199,13 +228,10 @@ class LeafMatcher:
             and not any(has_like_shape(known, array) for name, known in arrays.items() if name not in excluded)
         ):
             listed = ", ".join(name + (MADE if self._arrays.is_made(known) else "") for name, known in arrays.items())
-            sentence = (
-                f"batches: {leaf} of the script's batch is not replaced: the followed script's model and loss received "
-                f"only {listed}"
-            )
-            self.add_note(sentence)
+            reason = f"the followed script's model and loss received only {listed}" if listed else "no array is like it"
+            self.add_note(f"batches: {leaf} of the script's batch is not replaced: {reason}")
             return
-        recorded = ", ".join(describe_array(name, arrays[name]) for name in arrays)
+        recorded = ", ".join(describe_array(name, arrays[name]) for name in arrays) or "arrays of another length"
         raise UserError(
             f"{directory}: has nothing for {describe_array(leaf, array)} of the script's batch, "
             f"but {recorded}; remove it from the batch, or let the followed script's model receive it"
@@ -239,34 +265,28 @@ class LeafMatcher:
         return not SectionSide(trace, trace["loss"], ()).may_receive_labels(count)
 
     def _exclude_constants(self, fits: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[..., bool]:
-        """Return a check by which labels that the followed script made replace no continuous values, nor masks ids."""
+        """Return a check by which labels that the followed script made replace no continuous values, nor masks ids.
+
+        Nor do integers, such as lengths, replace fractions of them.
+        """
         return lambda array, template: (
             fits(array, template)
             and not (self._arrays.is_made(array) and is_continuous(template))
+            and not (array.ndim == 1 and array.dtype.kind in "iu" and is_continuous(template))
             and not (is_mask_of_other(array, template) or is_mask_of_other(template, array))
         )
+
+    def match_rest(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:
+        """Return recorded arrays without a row for each example for such leaves. Raise UserError if one has none."""
+        matches = match_without_rows(leaves, arrays, read_keys(self._side))
+        for leaf, array in leaves.items():
+            if leaf not in matches:
+                self._report_unmatched(leaf, array, arrays, [], [])
+        return matches
 
     def add_note(self, sentence: str) -> None:
         """Add a sentence to the notes, once."""
         self.notes += [] if sentence in self.notes else [sentence]
-
-
-def _get_key(name: str) -> str:
-    """Return the last key of the name of an array."""
-    return name.rpartition(".")[2].rpartition(" ")[2]
-
-
-def _have_equal_keys(leaf: str, name: str) -> bool:
-    """Check whether an array of the script's batch and a recorded one have the same last key, which is no position."""
-    return _get_key(leaf) == _get_key(name) and not _get_key(leaf).isdecimal()
-
-
-def _are_synonyms(leaf: str, name: str) -> bool:
-    """Check whether the last keys of an array of the script's batch and of a recorded one are synonyms."""
-    keys = _get_key(leaf), _get_key(name)
-    if name.startswith("label "):
-        return all(key in LABEL_NAMES for key in keys)
-    return keys[0] in {*SAME_INPUTS, *SAME_INPUTS.values()} and len({SAME_INPUTS.get(key, key) for key in keys}) == 1
 
 
 def describe_array(name: str, array: np.ndarray) -> str:

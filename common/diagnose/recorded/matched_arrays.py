@@ -104,6 +104,11 @@ def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
     return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
 
 
+def has_exact(arrays: Mapping[str, np.ndarray], template: np.ndarray) -> bool:
+    """Check whether one of several arrays has the shape and the kind of the script's."""
+    return any(has_same_shape(array, template) for array in arrays.values())
+
+
 def has_same_frames(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether recorded examples are sequences of the script's vectors, of any length."""
     is_float = [x.dtype.kind == "f" for x in (array, template)]
@@ -135,6 +140,11 @@ def has_equal_shape(array: np.ndarray, template: np.ndarray) -> bool:
     return (is_float[0] == is_float[1] or is_one_hot) and (
         converted.shape[1:] == template.shape[1:] or _are_tokens(array, template)
     )
+
+
+def has_converted_shape(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check the same as `has_equal_shape`, but not for sequences of integers, whose lengths may be chance."""
+    return has_equal_shape(array, template) and not _are_tokens(array, template)
 
 
 def has_one_column(array: np.ndarray, template: np.ndarray) -> bool:

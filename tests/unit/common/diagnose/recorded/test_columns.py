@@ -37,3 +37,16 @@ def test_other_numbers_of_columns_stay() -> None:
     others: dict[str, np.ndarray] = {"numbers": MATRICES["numbers"][:, :2]}
     assert join_columns(arrays, others) == arrays
     assert split_columns(others, arrays) == others
+
+
+def test_columns_may_have_the_name_of_the_matrix() -> None:
+    """PyTorch names the first argument "0", be it a table or its first column."""
+    joined = join_columns({"0": CODES["city"], "1": CODES["job"]}, {"0": MATRICES["codes"]})
+    assert [*joined] == ["0 to 1"]
+    assert np.array_equal(joined["0 to 1"], MATRICES["codes"])
+
+
+def test_offsets_of_bags_are_no_table() -> None:
+    offsets = np.repeat(np.arange(6)[:, None], 2, axis=1)
+    split = split_columns({"offsets": offsets, "x": MATRICES["codes"]}, CODES)
+    assert [*split] == ["offsets", "x[:, 0]", "x[:, 1]"]

@@ -22,14 +22,20 @@ IMAGES = np.arange(EXAMPLES * 4 * 5 * 3, dtype=np.float32).reshape(EXAMPLES, 4, 
 LABELS = np.arange(EXAMPLES) % 3
 
 
-def write_steps(directory: Path, framework: str, steps: Sequence[dict[str, np.ndarray]]) -> FollowedBatches:
-    """Write a record of these steps with two micro-batches each, and return its batches."""
+def write_steps(
+    directory: Path,
+    framework: str,
+    steps: Sequence[dict[str, np.ndarray]],
+    keys: dict[str, str] | None = None,
+    micro_batches: int = 2,
+) -> FollowedBatches:
+    """Write a record of these steps with some micro-batches each, and return its batches."""
     writer = RecordWriter(str(directory), framework, ENVIRONMENT)
     writer.write_start({})
     for step, arrays in enumerate(steps, 1):
         facts = {
-            "step": step, "micro_batches": 2, "losses": [0.0, 0.0], "rates": [0.1], "loss_scale": None,
-            "skipped": False, "max_norm": None,
+            "step": step, "micro_batches": micro_batches, "losses": [0.0] * micro_batches, "rates": [0.1],
+            "loss_scale": None, "skipped": False, "max_norm": None, "keys": keys or {},
         }  # fmt: skip
         writer.write_step(facts, arrays)  # type: ignore[arg-type]
     writer.close(complete=True)
@@ -478,3 +484,16 @@ def test_a_target_that_follows_from_a_column_is_no_weight(tmp_path: Path) -> Non
     assert filled is not None
     np.testing.assert_array_equal(filled["1"], target[::-1])
     np.testing.assert_array_equal(filled["2"], weights[::-1])
+
+
+def test_shorter_micro_batches_are_handed_over_without_padding(tmp_path: Path) -> None:
+    """Zeros behind the labels -100 of the shorter one would count as the class 0."""
+    parts = [np.arange(12).reshape(2, 6), np.arange(8).reshape(2, 4)]
+    arrays = {f"batch/{number}/input/0": part for number, part in enumerate(parts)}
+    arrays |= {f"batch/{number}/label/target": np.where(part % 3, part, -100) for number, part in enumerate(parts)}
+    batches = write_steps(tmp_path, "torch", [arrays])
+    for part in parts:
+        filled = batches.fill({"ids": parts[0], "labels": parts[0]}, 0, 1)
+        assert filled is not None
+        assert np.array_equal(filled["ids"], part)
+        assert np.array_equal(filled["labels"], np.where(part % 3, part, -100))

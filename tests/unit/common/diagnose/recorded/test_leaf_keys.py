@@ -1,0 +1,93 @@
+"""Tests of arrays that get their counterpart by the keys and the structure of the followed script's batch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from tests.unit.common.diagnose.recorded.test_followed_batches import write_steps
+
+RNG = np.random.default_rng(0)
+NOISY, NOISE, CLEAN, SECOND = RNG.normal(size=(4, 6, 8)).astype(np.float32)
+NODES, EDGES = RNG.normal(size=(20, 5)).astype(np.float32), RNG.integers(0, 20, (2, 30))
+
+
+def test_an_array_gets_that_of_its_key_and_not_a_computed_one(tmp_path: Path) -> None:
+    """The model receives noisy images that the script computes, and the noise is a label."""
+    arrays = {"input/0": NOISY, "label/target": NOISE, "other/clean": CLEAN}
+    named = {f"batch/0/{name}": array for name, array in arrays.items()}
+    batches = write_steps(tmp_path, "torch", [named], {"label/target": "noise"}, micro_batches=1)
+    filled = batches.fill({"0.clean": CLEAN + 1, "0.noise": NOISE + 1}, 0, 1)
+    assert filled is not None
+    assert np.array_equal(filled["0.noise"], NOISE)
+    assert np.array_equal(filled["0.clean"], CLEAN)
+
+
+def test_arrays_get_those_in_their_places_if_both_batches_have_one_structure(tmp_path: Path) -> None:
+    arrays = {"input/0": NOISY, "label/0": CLEAN, "label/2": NOISE, "other/1": SECOND}
+    named = {f"batch/0/{name}": array for name, array in arrays.items()}
+    batches = write_steps(tmp_path, "tensorflow", [named], {"label/0": "0", "label/2": "2"}, micro_batches=1)
+    filled = batches.fill({name: NOISY for name in "012"}, 0, 1)
+    assert filled is not None
+    for name, array in (("0", CLEAN), ("1", SECOND), ("2", NOISE)):
+        assert np.array_equal(filled[name], array)
+
+
+def test_lengths_that_the_model_computes_come_after_those_of_the_batch(tmp_path: Path) -> None:
+    """A CTC loss receives the lengths of outputs and of targets."""
+    lengths, outputs = np.array([3, 1, 2, 4, 2, 3]), np.array([9, 7, 8, 9, 9, 8])
+    arrays = {"input/0": NOISY, "label/input_lengths": outputs, "label/target_lengths": lengths}
+    named = {f"batch/0/{name}": array for name, array in arrays.items()}
+    keys = {"input/0": "0", "label/target_lengths": "1"}
+    batches = write_steps(tmp_path, "torch", [named], keys, micro_batches=1)
+    filled = batches.fill({"0.0": NOISY, "1.1": lengths + 1}, 0, 1)
+    assert filled is not None
+    assert np.array_equal(filled["1.1"], lengths)
+
+
+def test_lengths_are_no_shares(tmp_path: Path) -> None:
+    named = {"batch/0/input/0": NOISY, "batch/0/label/lengths": np.array([3, 1, 2, 4, 2, 3])}
+    batches = write_steps(tmp_path, "torch", [named], micro_batches=1)
+    with pytest.raises(UserError, match=r"has nothing for 1 float32\[6\] of the script's batch"):
+        batches.fill({"0": NOISY, "1": np.linspace(0.1, 1, 6, dtype=np.float32)}, 0, 1)
+
+
+@pytest.mark.parametrize("names", [("0", "1", "2", "3"), ("0.0", "1", "0.1", "0.2")])
+def test_a_part_of_a_graph_is_handed_over_as_it_is(names: tuple[str, ...], tmp_path: Path) -> None:
+    """It has nodes, labels and edges, whose numbers change in each step; the edges may come before the labels."""
+    labels = np.arange(9)
+    arrays: dict[str, np.ndarray] = {
+        "input/0": NODES,
+        "label/target": labels,
+        "input/1": EDGES,
+        "input/2": EDGES[:, :12],
+    }
+    named = {f"batch/0/{name}": array for name, array in arrays.items()}
+    keys = dict(zip(arrays, ("0", "1", "2", "3"), strict=True))
+    batches = write_steps(tmp_path, "torch", [named], keys, micro_batches=1)
+    own: dict[str, np.ndarray] = dict(zip(names, (NODES[:17], labels[:6], EDGES[:, :25], EDGES[:, :7]), strict=True))
+    filled = batches.fill(own, 0, 1)
+    assert filled is not None
+    for name, array in zip(names, arrays.values(), strict=True):
+        assert np.array_equal(filled[name], array)
+    assert batches.notes[0].startswith("batches: their arrays have no row for each example")
+    assert batches.fill(own, 0, 1) is None
+
+
+def test_an_array_without_a_row_for_each_example_is_handed_over_or_refused(tmp_path: Path) -> None:
+    """The states after the steps of an agent that did not end an episode are fewer than the steps."""
+    mask = np.array([True, True, False, True, True, False])
+    arrays = {"input/0": NOISY, "other/1": mask, "other/2": CLEAN[mask]}
+    for name, given in (("complete", arrays), ("without", {k: x for k, x in arrays.items() if k != "other/2"})):
+        named = {f"batch/0/{key}": array for key, array in given.items()}
+        batches = write_steps(tmp_path / name, "torch", [named], micro_batches=1)
+        own = {"0": NOISY, "1": ~mask, "rest": CLEAN[:2], "2": CLEAN[:3]}
+        if name == "without":
+            with pytest.raises(UserError, match="has nothing for rest float32"):
+                batches.fill(own, 0, 1)
+            continue
+        del own["rest"]
+        filled = batches.fill(own, 0, 1)
+        assert filled is not None
+        assert np.array_equal(filled["2"], CLEAN[mask])
