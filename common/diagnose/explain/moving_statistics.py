@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, is_close
+from common.diagnose.rounding import EXPLANATION_TOLERANCE, FACTOR_TOLERANCE, MACHINE_EPSILON, is_close
 from common.diagnose.side_run import SideRun
+from common.map.array_differences import compute_norm
 
 MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # usual ones, as PyTorch defines the momentum: 1 - Keras's
 MOST_CALLS = 4  # number of calls of a layer in a forward pass, such as one for each view of an image
@@ -63,7 +64,7 @@ def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> d
         if not is_moving_statistic(name) or not distance_a.any():
             continue
         factor = float((distance_b * distance_a).sum() / (distance_a**2).sum())
-        is_exact = is_close(distance_a * factor, distance_b, EXPLANATION_TOLERANCE[precision])
+        is_exact = is_close(distance_a * factor, distance_b, _get_tolerance(precision, after_a, distance_a))
         if is_exact and abs(factor - 1) > FACTOR_TOLERANCE[precision]:
             factors[name] = factor
         elif is_exact and name_moving_variance(name) != name:
@@ -94,10 +95,20 @@ def find_variance_divisor(
             difference = 1 - min(factor, 1 / factor)  # 1 / n, because the factor is (n - 1) / n or its inverse
             if difference <= tolerance:
                 continue
-            is_exact = is_close(variance_a * factor, variance_b, EXPLANATION_TOLERANCE[precision])
+            is_exact = is_close(variance_a * factor, variance_b, _get_tolerance(precision, after_a, variance_a))
             if is_exact and abs(1 / difference - round(1 / difference)) < tolerance / difference:
                 return VarianceDivisor(name, factor, round(1 / difference))
     return None
+
+
+def _get_tolerance(precision: str, after: np.ndarray, part: np.ndarray) -> float:
+    """Return the largest relative rounding error of a part of a moving statistic, such as its change in a step.
+
+    The statistic is stored as a whole, so that a part which is small beside it has fewer digits.
+    """
+    return EXPLANATION_TOLERANCE[precision] + MACHINE_EPSILON[precision] * compute_norm(after) / (
+        compute_norm(part) or 1.0
+    )
 
 
 def list_first_steps(a: SideRun, b: SideRun) -> Iterator[FirstStep]:

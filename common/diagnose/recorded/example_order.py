@@ -243,6 +243,7 @@ def project_examples(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 def are_close(a: np.ndarray, b: np.ndarray, tolerance: float = CLOSE) -> bool:
     """Check whether two batches [n, values] have the same values up to rounding, or up to a larger tolerance."""
+    a, b = (array.astype(np.float64) if array.dtype.kind in "bu" else array for array in (a, b))
     scale = np.abs(a).max(initial=0) + 1e-30
     absolute = (1e-7 if tolerance == CLOSE else tolerance) * scale
     with np.errstate(invalid="ignore"):

@@ -6,6 +6,8 @@ cannot be measured, because nothing is computed again. The estimate is the large
 that count as equal, since a tensor inherits the differences of earlier tensors, and at least one machine epsilon.
 """
 
+import math
+import re
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
@@ -132,6 +134,17 @@ class RecordPair:
     def has_difference(self, *names: str) -> bool:
         """Check whether one of the finished stages of these names differs, or inherits an earlier difference."""
         return any(stage.verdict not in (EQUAL, NOT_COMPARED) for stage in self.stages if stage.name in names)
+
+    def find_first_difference(self, *names: str) -> float:
+        """Return the first step in which one of the finished stages of these names differs; infinity if none does.
+
+        It is 0 if the difference belongs to no single step.
+        """
+        stages = [stage for stage in self.stages if stage.name in names]
+        tensors = [cause.tensor for stage in stages for cause in stage.causes if not stage.checks]
+        tensors += [check.tensor for stage in stages for check in stage.checks if check.differs]
+        matches = [re.search(r"\bstep (\d+)", tensor) for tensor in tensors]
+        return min((int(match[1]) if match else 0 for match in matches), default=math.inf)
 
     def _measure_weight_difference(self, step: int) -> float:
         """Return the relative difference of all trained weights after a step, as one vector."""

@@ -3,6 +3,7 @@
 A is the reference record of a diagnosis, and B the record that is compared with it. Slots are the optimizer's arrays.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from common.map.array_differences import relative_difference
 # Relative rounding error of a squared gradient that a recorder of TensorFlow computes again beside the compiled step:
 # other kernels compute it, in float32
 KERNEL_ROUNDING = 160 * MACHINE_EPSILON["float32"]
+SMALLEST_EFFECT = 0.01  # of a place of Adam's epsilon on an update, relative to its norm, if later gradients feel it
 NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
 
 
@@ -47,14 +49,15 @@ def compare_with_rule(stage: Stage, side: RecordedSide, recorded: RecordedUpdate
         stage.add_cause("optimizer", side.name, tensor, sentence, confirmed=False)
 
 
-def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
+def compare_epsilon_places(stage: Stage, pair: RecordPair, *, with_adam: bool = False) -> None:
     """Add a cause if A and B use the same algorithm, add the epsilon in different places, and that changes B's update.
 
-    B's first update is computed as configured, and again with A's place. Adam is left out: its two places differ only
-    by a factor of the epsilon, which training hardly feels.
+    B's first update is computed as configured, and again with A's place. The two places of Adam differ only by a factor
+    of the epsilon, which most trainings do not feel: `with_adam` says that nothing else explains what differs.
     """
     settings_b, with_places_of_a = read_optimizer_settings(pair.b), _read_with_places_of_a(pair)
-    with_places_of_a |= {name: b for name, b in settings_b.items() if b.algorithm == "adam"}
+    if not with_adam:
+        with_places_of_a |= {name: b for name, b in settings_b.items() if b.algorithm == "adam"}
     changed = next((name for name in settings_b if with_places_of_a[name] != settings_b[name]), None)
     if changed is None or why_not_computed(pair.b):
         return
@@ -64,11 +67,22 @@ def compare_epsilon_places(stage: Stage, pair: RecordPair) -> None:
     if len(configured) != len(other):
         return
     effect, tolerance = _measure_effect(configured, other)
-    if effect > tolerance:
+    if effect > (SMALLEST_EFFECT if with_adam else tolerance):
         stage.add_mismatch("epsilon place")
         places = f"{with_places_of_a[changed].epsilon_place} in A and {settings_b[changed].epsilon_place} in B"
         sentence = f"the epsilon of {settings_b[changed].algorithm} is added {places}, which changes B's first update "
-        stage.add_cause("epsilon_place", "b", "epsilon place", f"{sentence}by {effect:.1e} of its norm")
+        sentence += f"by {effect:.1e} of its norm"
+        stage.add_cause("epsilon_place", "b", "epsilon place", sentence, confirmed=not with_adam)
+
+
+def explain_later_steps(pair: RecordPair) -> None:
+    """Add the places of Adam's epsilon as a cause if steps after the first one differ, and nothing else explains that.
+
+    Gradients of 1e-6 feel an epsilon of 1e-7, and later gradients feel the update.
+    """
+    first = pair.find_first_difference("activations", "loss", "gradients", "state")
+    if pair.steps[0] < first < math.inf and not any(stage.causes for stage in pair.stages):
+        compare_epsilon_places(pair.get_stage("hyperparameters"), pair, with_adam=True)
 
 
 def list_place_effects(pair: RecordPair) -> dict[int, dict[str, np.ndarray]]:

@@ -19,6 +19,8 @@ from common.diagnose.explain.moving_statistics import (
 )
 from common.diagnose.findings import EQUAL, FRAMEWORK_CAUSES, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
+from common.diagnose.recorded.added_variables import find_added_variables
+from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.rule_comparison import list_place_effects
@@ -34,10 +36,11 @@ ELEMENT_SHARE = 1e-2
 # errors of this size, even if it is 0.
 EARLIER_SHARE = 1e-5
 STEP_NOISE = 2.0**-23  # rounding error of the weights of one step, relative to their norm
-ADDED_SHARE = 1e-2  # largest relative difference between the change of a variable and of a sum of variables
 # Relative noise of weights whose updates both follow from the formula: Adam moves an element whose gradient holds only
 # rounding errors at random
 RANDOM_MOVE_NOISE = 1e-4
+# Relative noise of the moves of weights whose optimizer a record does not describe, such as its place of the epsilon
+MOVE_NOISE = 4e-3
 
 
 def compare_states(pair: RecordPair) -> Stage:
@@ -50,13 +53,15 @@ def compare_states(pair: RecordPair) -> Stage:
         stage.omit(pair.why_outputs_differ)
         return stage
     earlier = ("activations", "loss", "gradients", "reduction", "optimizer")
-    may_begin_here = not pair.has_difference(*earlier) and not pair.get_stage("hyperparameters").causes
+    # A difference explains the weights from its step on
+    first_difference = 0 if pair.get_stage("hyperparameters").causes else pair.find_first_difference(*earlier)
     updates_are_computed = pair.get_stage("optimizer").verdict == EQUAL and not pair.get_stage("optimizer").note
     first_steps = []
     place_effects = list_place_effects(pair)
     changed = {match.title for step in pair.steps[1:] for match in list_changed_matches(pair, step)}
     compared: dict[str, np.ndarray | None] = {}  # the elements to compare, by title
     largest: dict[str, np.ndarray] = {}
+    undescribed = _list_undescribed(pair)
     for step in pair.equal_steps:
         _update_compared(compared, largest, pair, step)
         for match in pair.models.variables:
@@ -70,19 +75,32 @@ def compare_states(pair: RecordPair) -> Stage:
                 b = np.where(is_compared, b, a)
             if step == pair.equal_steps[0]:
                 first_steps.append(FirstStep(match.title, *(x.astype(np.float64) for x in (before, a, b))))
-            follows_formula = updates_are_computed and pair.a.trainable.issuperset(match.names_a) and may_begin_here
+            follows_formula = updates_are_computed and pair.a.trainable.issuperset(match.names_a)
+            follows_formula = follows_formula and step < first_difference
             earlier_noise = max(STEP_NOISE * step, pair.noise, pair.measure_weight_difference(step - 1))
             noise = max(RANDOM_MOVE_NOISE, earlier_noise) if follows_formula else earlier_noise
             norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)), _get_deviation(pair, match, step))
+            if match.title in undescribed and (before_b := match.read_b(pair.b.read_before(step))) is not None:
+                a, b, noise, norm = a - before, b - before_b, MOVE_NOISE, 0.0
             tensor = f"step {step}: {match.title}"
-            stage.compare_arrays(tensor, a, b, noise, may_begin_here=may_begin_here, min_norm=norm)
+            stage.compare_arrays(tensor, a, b, noise, may_begin_here=step < first_difference, min_norm=norm)
     _note_omission(stage, pair)
     names = {cause.cause for cause in pair.get_stage("hyperparameters").causes}
     # If activations differ, the moving statistics of later layers differ, too
     if EVALUATION_MODE not in names and not pair.has_difference("activations"):
         is_frozen = NOT_TRAINED in names
-        _explain(stage, pair, first_steps, may_begin_here, is_frozen)
+        _explain(stage, pair, first_steps, pair.equal_steps[0] < first_difference, is_frozen)
     return stage
+
+
+def _list_undescribed(pair: RecordPair) -> set[str]:
+    """Return the titles of the variables that other optimizers update than the one that a record describes."""
+    described = [read_optimizer_settings(side).keys() for side in pair.sides]
+    return {
+        match.title
+        for match in pair.list_trained()
+        if all(described) and not (described[0] >= {*match.names_a} and described[1] >= {*match.names_b})
+    }
 
 
 def _read_after(
@@ -160,7 +178,7 @@ def _explain(
         stage: The stage.
         pair: The two records.
         first_steps: The variables before and after the first step.
-        may_begin_here: Whether no earlier stage differs.
+        may_begin_here: Whether no earlier stage differs in the first step.
         is_frozen: Whether one side froze layers.
     """
     precision = stage.precision
@@ -176,15 +194,18 @@ def _explain(
     if len(passes) == 1 and (divisor := find_variance_divisor(first_steps, precision, passes.pop(), momenta)):
         sentence = f"in B {divisor.name} moves towards {divisor.factor:.6g} times A's variance: one divides by n - 1"
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
-        return
-    checks = [check for check in stage.checks if check.begins_here] if may_begin_here else []
-    if added := _find_added_variables(pair, first_steps) if may_begin_here or _only_frameworks_differ(pair) else {}:
+        # The weights of later steps inherit nothing from it, but statistics differ again in each step
+        first_steps = [first for first in first_steps if not is_moving_statistic(first.name)]
+    checks = [] if stage.causes else [check for check in stage.checks if check.begins_here]
+    added = find_added_variables(pair.models.variables, first_steps)
+    if added.sentences and (may_begin_here or _only_frameworks_differ(pair)):
         # A first step is often small beside the weights, so that their difference would count as rounding
-        title = next(iter(added))
+        title = next(iter(added.sentences))
         stage.add_mismatch(f"step {pair.equal_steps[0]}: {title}")
-        stage.add_cause("added_variables", "b", title, added[title])
-        first_tensors = {f"step {pair.equal_steps[0]}: {step.name}" for step in first_steps if step.name not in added}
-        checks = [check for check in checks if check.tensor in first_tensors]  # later steps inherit the difference
+        stage.add_cause("added_variables", "b", title, added.sentences[title])
+        titles = {first.name for first in first_steps if first.name not in added.sentences and not added.moves_all}
+        # Later steps inherit the difference
+        checks = [check for check in checks if check.tensor in {f"step {pair.equal_steps[0]}: {x}" for x in titles}]
     if checks:
         sentence = f"{checks[0].tensor} differs by {checks[0].difference:.1e}, and no earlier stage explains that"
         stage.add_cause("unexplained", "b", checks[0].tensor, sentence, confirmed=False)
@@ -214,21 +235,3 @@ def _count_passes(side: RecordedSide, step: int) -> int:
 def _get_title(check: TensorCheck) -> str:
     """Return the title of the variable of a check, whose tensor is, for example, "step 1: fc.weight"."""
     return check.tensor.partition(": ")[2]
-
-
-def _find_added_variables(pair: RecordPair, first_steps: list[FirstStep]) -> dict[str, str]:
-    """Return sentences about variables that are sums of different numbers of variables in A and in B, by title.
-
-    Every term of a sum moves, so a sum of more variables moves farther. PyTorch's LSTM, for example, adds two biases.
-    """
-    by_title, sentences = {first.name: first for first in first_steps}, {}
-    for match in pair.models.variables:
-        factor, first = len(match.names_b) / len(match.names_a), by_title.get(match.title)
-        if factor == 1 or first is None or not (expected := (first.a - first.start) * factor).any():
-            continue
-        if np.allclose(first.b - first.start, expected, rtol=ADDED_SHARE, atol=ADDED_SHARE * np.abs(expected).max()):
-            sentences[match.title] = (
-                f"{match.title} is the sum of {len(match.names_a)} in A and of {len(match.names_b)} in B, each of "
-                f"which moves, so that it moves {factor:g} times as far in B"
-            )
-    return sentences

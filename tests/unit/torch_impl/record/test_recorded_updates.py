@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.explain.update_settings import INSIDE_ROOT
-from common.diagnose.findings import Stage
+from common.diagnose.explain.update_settings import AFTER_CORRECTION, BEFORE_CORRECTION, INSIDE_ROOT
+from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.recorded import rule_comparison
 from common.diagnose.recorded.optimizer_settings import OUTSIDE_ROOT, OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
@@ -125,3 +125,22 @@ def test_the_place_of_an_epsilon_is_named_if_it_changes_the_update(
     monkeypatch.setattr(rule_comparison, "read_optimizer_settings", read_as_keras)
     rule_comparison.compare_epsilon_places(stage, pair)
     assert [found.cause for found in stage.causes] == ["epsilon_place"] * is_named
+
+
+@pytest.mark.parametrize(("eps", "first", "is_named"), [(1e-3, 2, True), (1e-12, 2, False), (1e-3, 1, False)])
+def test_the_place_of_adam_s_epsilon_explains_later_steps(
+    eps: float, first: int, is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes the first update: what differs before that has another cause."""
+    path = record(tmp_path, lambda p: torch.optim.Adam(p, eps=eps))
+    pair = RecordPair(RecordedSide("a", open_record(path)), RecordedSide("b", open_record(path)))
+    gradients = Stage("gradients", [TensorCheck("step 1: weight", 0.0), TensorCheck(f"step {first}: weight", 0.1)])
+    pair.stages = [Stage("hyperparameters"), gradients]
+
+    def read_as_keras(side: RecordedSide) -> dict[str, OptimizerSettings]:
+        place = BEFORE_CORRECTION if side.name == "a" else AFTER_CORRECTION
+        return {name: replace(x, epsilon_place=place) for name, x in read_optimizer_settings(side).items()}
+
+    monkeypatch.setattr(rule_comparison, "read_optimizer_settings", read_as_keras)
+    rule_comparison.explain_later_steps(pair)
+    assert [(x.cause, x.confirmed) for x in pair.stages[0].causes] == [("epsilon_place", False)] * is_named

@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
 
-from common.diagnose.explain.moving_statistics import FirstStep, find_momentum_factors, name_moving_variance
+from common.diagnose.explain.moving_statistics import (
+    FirstStep,
+    find_momentum_factors,
+    find_variance_divisor,
+    name_moving_variance,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,3 +33,21 @@ def test_another_momentum_moves_the_mean_too(has_other_mean: bool) -> None:
     ]
     factors = find_momentum_factors(steps, "float32")
     assert [*factors] == (["bn.running_mean", "bn.running_var"] if has_other_mean else [])
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_divisor_is_found_in_statistics_that_have_lost_digits(is_first: bool) -> None:
+    """With a momentum of 0.01, 0.99 of a moving variance of float32 is its start, and a thousandth the batch's."""
+    variance, start = np.random.default_rng(0).uniform(0.05, 0.2, 64), np.ones(64)
+    moved = [(0.99 * start + 0.01 * x).astype(np.float32).astype(float) for x in (variance, variance * 256 / 255)]
+    divisor = find_variance_divisor([FirstStep("bn.running_var", start, *moved[:: 1 if is_first else -1])], "float32")
+    assert divisor is not None
+    assert divisor.n == 256
+    assert divisor.factor == pytest.approx(256 / 255 if is_first else 255 / 256, rel=1e-4)
+
+
+def test_other_variances_have_no_divisor() -> None:
+    start, (a, b) = np.ones(64), np.random.default_rng(0).uniform(0.05, 0.2, (2, 64))
+    assert (
+        find_variance_divisor([FirstStep("bn.running_var", start, 0.99 + 0.01 * a, 0.99 + 0.01 * b)], "float32") is None
+    )
