@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, Cause, Stage, TensorCheck
+from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, SHAPE_OF_OUTPUTS, Cause, Stage, TensorCheck
 from common.diagnose.recorded.losses.not_finite import NOT_FINITE
+from common.diagnose.recorded.losses.partial_labels import accept_unknown_labels
 from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY, compute_penalty
 from common.diagnose.recorded.masked_tokens import MASK_ZERO
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.rule_comparison import explain_later_steps
 from common.diagnose.recorded.stages.activations import compare_activations
 from common.diagnose.recorded.stages.data import compare_data
 from common.diagnose.recorded.stages.environment import compare_environments, finish_environment
@@ -24,7 +26,7 @@ from common.diagnose.recorded.stages.initial_weights import compare_initial_weig
 from common.diagnose.recorded.stages.loss import compare_losses, find_closest_losses
 from common.diagnose.recorded.stages.optimizer import compare_updates
 from common.diagnose.recorded.stages.reduction import compare_reductions
-from common.diagnose.recorded.stages.script_decays import are_decays_penalties
+from common.diagnose.recorded.stages.script_decays import are_decays_penalties, drop_declared_decays
 from common.diagnose.recorded.stages.state import compare_states
 from common.errors import UserError
 from common.recording.record_reader import open_record
@@ -96,10 +98,12 @@ def diagnose_records(
             _drop_penalty_without_effect(pair)
         if compare is compare_gradients:
             _drop_differences_without_effect(pair)
+            accept_unknown_labels(pair)
+    explain_later_steps(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
     if not pair.compares_directions and pair.has_difference("activations", "loss") and are_decays_penalties(pair):
-        _drop_declared_decays(pair)
+        drop_declared_decays(pair)
     _drop_needless_causes(pair)
     for stage in pair.stages:
         stage.note = stage.note or stage.rounding_note
@@ -157,13 +161,15 @@ def _drop_differences_without_effect(pair: RecordPair) -> None:
 def _drop_activations_without_effect(pair: RecordPair) -> None:
     """Remove differing activations if the loss and the gradients of the same step are equal.
 
-    They are elements on which the loss does not depend, such as those of padding, which only one script may mask.
+    They are elements on which the loss does not depend, such as those of padding, which only one script may mask, or
+    the model of one script returns what the other script computes from outputs for its loss.
     """
     stage = pair.get_stage("activations")
     if stage.verdict != DIFFERS:
         return
     checks = _list_first_checks(pair)
-    if not checks or any(x.difference > EFFECT_SHARE * x.tolerance or x.may_hide_any for x in checks):
+    share = 1.0 if {cause.cause for cause in stage.causes} == {SHAPE_OF_OUTPUTS} else EFFECT_SHARE
+    if not checks or any(x.difference > share * x.tolerance or x.may_hide_any for x in checks):
         return
     step = pair.equal_steps[0]
     stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
@@ -204,16 +210,6 @@ def _confirm_hyperparameters(pair: RecordPair) -> None:
         has_effect &= cause.cause != PENALTY or not pair.has_difference("activations")
         confirmed.append(replace(cause, confirmed=cause.confirmed or has_effect))
     stage.causes = confirmed
-
-
-def _drop_declared_decays(pair: RecordPair) -> None:
-    """Remove differing weight decays that regularizers replace, if the loss differs, so that no gradient shows it."""
-    for stage in pair.stages:
-        stage.causes = [
-            replace(cause, cause=DECAY_PENALTY) if cause.cause == PENALTY else cause
-            for cause in stage.causes
-            if cause.tensor != "weight_decay"
-        ]
 
 
 def _begins_at(pair: RecordPair, title: str) -> bool:

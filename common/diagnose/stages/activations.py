@@ -17,7 +17,7 @@ from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.indices import explain_indices
 from common.diagnose.explain.layer import explain_layer, find_setting_of_size
-from common.diagnose.findings import Explanation, Stage
+from common.diagnose.findings import SHAPE_OF_OUTPUTS, Explanation, Stage
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import RECURRENT, convert_calls
 from common.diagnose.model_observations import ModelObservations
@@ -211,7 +211,7 @@ class _LayerComparison:
         if a.shape != b.shape:
             self.stage.add_mismatch("outputs")
             sentence = f"outputs are {list(a.shape)} in A and {list(b.shape)} in B"
-            self.stage.add_cause("shape_of_outputs", "b", "outputs", sentence)
+            self.stage.add_cause(SHAPE_OF_OUTPUTS, "b", "outputs", sentence)
             return
         model_noise = measure_noise(models.a.outputs[0], models.a_perturbed.outputs[0])
         noise = measure_noise(models.a.outputs[0], models.layer_noise.outputs[0], model_noise)

@@ -26,6 +26,8 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False
+    if _is_made(pair.a, label.name) and _is_made(pair.b, label.name_b):
+        return True
     is_result = _is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)
     if not (is_result or (label.a.dtype.kind == "f" and _sees_one_loss(pair))):
         return False
@@ -33,6 +35,13 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
         return True  # the loss of one script adds what the loss of the other one subtracts
     explanation = explain_preparation(label.a, label.b, is_label=True)
     return not explanation.confirmed or explanation.cause == "shape"
+
+
+def _is_made(side: RecordedSide, name: str) -> bool:
+    """Check whether a label is no array of the script's batch, of which others are known: the script made it."""
+    step = side.record.steps[0]
+    keys = side.get_facts(step).get("keys", {})
+    return f"label/{name}" not in keys and bool(keys or side.batches.read_step(step, "other"))
 
 
 def _sees_one_loss(pair: RecordPair) -> bool:

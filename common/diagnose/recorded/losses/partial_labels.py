@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.diagnose.findings import Explanation, Stage
+from common.diagnose.findings import EQUAL, Explanation, Stage
 from common.diagnose.recorded.example_order import ArrayPair
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
@@ -17,6 +17,7 @@ from common.diagnose.recorded.recorded_batches import LABELS, WEIGHTS_IN_LOSS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.recording.record_format import OPERAND
 
+NOT_COMPARED_LABELS = "labels are not compared"
 LATER_LOSS = re.compile(r"\.\d+$")  # end of the names of labels that a later call of a loss received
 
 
@@ -36,13 +37,27 @@ def compare_partial_labels(stage: Stage, pair: RecordPair, step: int, order: np.
     if shapes_a != shapes_b or not np.array_equal(order, np.arange(len(order))):
         names = ", ".join(dict.fromkeys(name for name, _ in [*labels_a, *labels_b]))
         reason = f"the loss functions receive labels ({names}) that have no row for each example in step {step}"
-        stage.omit(reason, extent="labels are not compared")
+        stage.omit(reason, extent=NOT_COMPARED_LABELS)
         return
     for (name, a), (_, b) in zip(labels_a, labels_b, strict=True):
         if not stage.compare_arrays(f"step {step}: label {name}", a.astype(np.float64), b.astype(np.float64)).differs:
             continue
         explanation = explain_preparation(a, b, is_label=True)
         stage.add_explanation(f"label {name}", explanation, prefix=f"step {step}: label {name} of B ")
+
+
+def accept_unknown_labels(pair: RecordPair) -> None:
+    """Let the data count as compared if only labels could not be, and the losses and gradients of all steps are equal.
+
+    Each script may select the labels by outputs, such as those of the matched boxes of a detector.
+    """
+    data, *later = (pair.get_stage(name) for name in ("data", "loss", "gradients"))
+    are_equal = all(stage.verdict == EQUAL and not stage.omission for stage in later)
+    if are_equal and not data.causes and data.note.startswith(NOT_COMPARED_LABELS):
+        data.omission = ""
+        data.note = (
+            f"{NOT_COMPARED_LABELS}, but the losses and gradients are: {data.note.partition(': ')[2].partition(';')[0]}"
+        )
 
 
 def is_label(array: ArrayPair) -> bool:

@@ -13,7 +13,7 @@ from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.explain.received_ids import explain_ids
-from common.diagnose.findings import NOT_COMPARED, Explanation, Stage, TensorCheck
+from common.diagnose.findings import NOT_COMPARED, SHAPE_OF_OUTPUTS, Explanation, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.layout_conversion import RECURRENT, convert_calls
 from common.diagnose.observation import Observation
@@ -254,7 +254,7 @@ class _LayerComparison:
             elif array.a.shape[1:] != array.b.shape[1:]:
                 self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)
                 sentence = f"outputs are {list(array.a.shape)} in A and {list(array.b.shape)} in B"
-                self.stage.add_cause("shape_of_outputs", "b", "outputs", sentence)
+                self.stage.add_cause(SHAPE_OF_OUTPUTS, "b", "outputs", sentence)
             elif len(array.a) == len(self.pair.orders[step]) == len(array.b) and array.a.dtype.kind == "f":
                 ordered = np.empty_like(array.b)
                 ordered[self.pair.orders[step]] = array.b

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.diagnose.recorded.losses.regularizers import read_regularizers
+from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY, read_regularizers
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -111,6 +111,16 @@ def are_decays_penalties(pair: RecordPair) -> bool:
     paired = pair_settings(pair)
     decays = read_declared_decays(pair, paired)
     return bool(_list_differing(paired)) and all(_are_close(*decay) for decay in decays.values())
+
+
+def drop_declared_decays(pair: RecordPair) -> None:
+    """Remove differing weight decays that regularizers replace, if the loss differs, so that no gradient shows it."""
+    for stage in pair.stages:
+        stage.causes = [
+            replace(cause, cause=DECAY_PENALTY) if cause.cause == PENALTY else cause
+            for cause in stage.causes
+            if cause.tensor != "weight_decay"
+        ]
 
 
 def read_declared_decays(pair: RecordPair, paired: Sequence[PairedSettings]) -> dict[str, tuple[float, float]]:

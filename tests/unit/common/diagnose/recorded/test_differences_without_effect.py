@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from common.diagnose.findings import DIFFERS, EQUAL, Cause, Stage, TensorCheck
+from common.diagnose.findings import DIFFERS, EQUAL, SHAPE_OF_OUTPUTS, Cause, Stage, TensorCheck
+from common.diagnose.recorded.losses.partial_labels import NOT_COMPARED_LABELS, accept_unknown_labels
 from common.diagnose.recorded.walk import _drop_activations_without_effect
 
 CAUSE = Cause("operation", "b", "activations", "input of fc", "B computes something else", confirmed=True)
 
 
-def _compare(checks: dict[str, list[TensorCheck]]) -> Stage:
+def _compare(checks: dict[str, list[TensorCheck]], cause: Cause = CAUSE) -> Stage:
     """Return the stage "activations" after a difference of one layer, with checks of the loss and of gradients."""
-    activations = Stage("activations", [TensorCheck("embed", 0.0), TensorCheck("input of fc", 0.5)], [CAUSE])
+    activations = Stage("activations", [TensorCheck("embed", 0.0), TensorCheck("input of fc", 0.5)], [cause])
     stages = {"activations": activations, **{name: Stage(name, x) for name, x in checks.items()}}
     pair: Any = SimpleNamespace(get_stage=lambda name: stages[name], equal_steps=[1, 2])
     _drop_activations_without_effect(pair)
@@ -42,3 +43,30 @@ def test_difference_without_effect_on_the_gradients_is_dropped() -> None:
 def test_difference_that_gradients_do_not_exclude_stays(gradients: list[TensorCheck]) -> None:
     stage = _compare({"loss": [TensorCheck("step 1: loss", 0.0)], "gradients": gradients})
     assert (stage.verdict, stage.causes) == (DIFFERS, [CAUSE])
+
+
+def test_outputs_of_another_shape_have_no_effect_if_the_gradients_count_as_equal() -> None:
+    """The model of one script returns embeddings, and that of the other one their products."""
+    cause = Cause(SHAPE_OF_OUTPUTS, "b", "activations", "outputs", "outputs are [8, 6] in A and [8, 8] in B", True)
+    checks = {"loss": [TensorCheck("step 1: loss", 0.0)], "gradients": [TensorCheck("step 1: fc", 2e-3, 4e-5)]}
+    assert _compare(checks, cause).verdict == EQUAL
+    checks["gradients"] = [TensorCheck("step 1: fc", 0.1)]
+    assert _compare(checks, cause).verdict == DIFFERS
+
+
+@pytest.mark.parametrize(
+    ("difference", "noise", "is_accepted"), [(0.0, 1e-7, True), (0.1, 1e-7, False), (0.0, 1, False)]
+)
+def test_data_count_as_compared_without_labels_if_the_gradients_are_equal(
+    difference: float, noise: float, is_accepted: bool
+) -> None:
+    data = Stage("data", [TensorCheck("step 1: examples", 0.0)])
+    for step in (1, 2):
+        data.omit(f"the loss functions receive labels in step {step}", NOT_COMPARED_LABELS)
+    stages = {"data": data, "loss": Stage("loss", [TensorCheck("step 1: loss", 0.0)])}
+    stages["gradients"] = Stage("gradients", [TensorCheck("step 1: fc", difference, noise)])
+    pair: Any = SimpleNamespace(get_stage=lambda name: stages[name])
+    accept_unknown_labels(pair)
+    assert (data.omission == "") == is_accepted
+    expected = "labels are not compared, but the losses and gradients are: the loss functions receive labels in step 1"
+    assert (data.note == expected) == is_accepted

@@ -22,8 +22,11 @@ def _record(is_result: bool) -> OperationTrace:
     return script.finish(script.call("sum", np.sum, label))
 
 
-def _make_side(trace: OperationTrace | None, loss: object = None) -> Any:
-    return SimpleNamespace(record=SimpleNamespace(ranks=[SimpleNamespace(operations=trace)], facts={"loss": loss}))
+def _make_side(trace: OperationTrace | None, loss: object = None, keys: dict[str, str] | None = None) -> Any:
+    record = SimpleNamespace(ranks=[SimpleNamespace(operations=trace)], facts={"loss": loss}, steps=[1])
+    facts = {} if keys is None else {"keys": keys}
+    batches = SimpleNamespace(read_step=lambda step, kind: {})
+    return SimpleNamespace(record=record, get_facts=lambda step: facts, batches=batches)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +71,12 @@ def test_a_label_of_the_only_seen_loss_may_be_computed(losses: tuple[object, obj
     label = ArrayPair("target", TARGETS, OTHERS, is_label=True, name_b="target")
     pair: Any = SimpleNamespace(a=a, b=b, has_followed=has_followed)
     assert is_computed(pair, label) == (has_followed and (losses[0] is None) != (losses[1] is None))
+
+
+@pytest.mark.parametrize("of_batch", ["", "a", "b"])
+def test_labels_that_both_scripts_make_are_no_data(of_batch: str) -> None:
+    """One script counts the positions of the positive pairs, and the other one puts them first, at position 0."""
+    keys = {name: {"input/0": "0"} | ({"label/target": "1"} if name == of_batch else {}) for name in "ab"}
+    pair = SimpleNamespace(a=_make_side(None, keys=keys["a"]), b=_make_side(None, keys=keys["b"]), has_followed=True)
+    label = ArrayPair("target", np.arange(8), np.zeros(8, int), is_label=True, name_b="target")
+    assert is_computed(pair, label) == (not of_batch)  # type: ignore[arg-type]
