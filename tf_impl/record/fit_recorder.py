@@ -16,15 +16,11 @@ from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.implied_gradients import has_keras_step
 from tf_impl.record.iterators import OneBatch
 from tf_impl.record.optimizer_facts import Optimizer, check_optimizer
-from tf_impl.record.patches import Patches
-from tf_impl.record.recorder import FUNCTION, Recorder
+from tf_impl.record.recorder import Recorder
+from tf_impl.record.tracing import trace_train_function
 
 UNKNOWN: Environment = {"versions": {}, "device": "unknown", "flags": {}}
 TrainFunction = Callable[[Any], Any]
-
-
-class _TracedError(Exception):
-    """Ends a call of the train function when it is traced."""
 
 
 class FitRecorder(tf.keras.callbacks.Callback):
@@ -159,7 +155,7 @@ class FitRecorder(tf.keras.callbacks.Callback):
     ) -> object:
         strategy = self.model.distribute_strategy
         if not (recorder.state.is_built or self.model.run_eagerly or tf.config.functions_run_eagerly()):
-            _trace(original, OneBatch(iterator, batch, strategy).iterator)
+            trace_train_function(original, OneBatch(iterator, batch, strategy).iterator)
         with recorder.step():
             batches = OneBatch(iterator, batch, strategy)
             recorder.follow(lambda: original(batches.iterator), [batches.iterator])
@@ -171,28 +167,6 @@ class FitRecorder(tf.keras.callbacks.Callback):
         if not recorder.is_recording:
             self._restore()
         return logs
-
-
-def _trace(original: TrainFunction, iterator: Iterator[object]) -> None:
-    """Trace the train function for an iterator without running it, so that it creates the variables of the model.
-
-    It creates them for batches of unknown size, as without a recorder. A layer that a rehearsal with the size of one
-    batch creates may refuse others later.
-    """
-    patches = Patches()
-
-    def trace(function: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  a tf.function and what it receives
-        patches.restore()
-        function.get_concrete_function(*args, **kwargs)
-        raise _TracedError
-
-    patches.replace(FUNCTION, "__call__", trace)
-    try:
-        original(iterator)
-    except _TracedError:
-        pass
-    finally:
-        patches.restore()
 
 
 def _rehearse(recorder: Recorder, original: TrainFunction, batch: OneBatch) -> object:

@@ -65,6 +65,7 @@ SEVERAL_EXECUTIONS = (
     "steps_per_execution={} computes several steps at once, which cannot be separated: "
     "compile the model with steps_per_execution=1 to record it."
 )
+MAX_MICRO_BATCHES = 64  # contexts without an update, after which the recorder gives up
 NO_UPDATE = "{} calls of recorder.step() without an update: put recorder.step() around the optimizer's update."
 NO_TRAIN_FUNCTION = (
     "The model has no train_function that takes an iterator of tf.data: use a Recorder in your own loop."

@@ -11,13 +11,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow as tf
 
 from common.recording.following import MappedLoader
-from common.recording.record_writer import RecordWriter, limit_copied_bytes
+from common.recording.record_writer import RecordWriter
 from tf_impl.record import notes
 from tf_impl.record.check_arguments import check_arguments, follow_record
 from tf_impl.record.environment import describe_environment, find_rank
@@ -30,13 +30,11 @@ from tf_impl.record.patches import Patches
 from tf_impl.record.rehearsal import CompiledDraws, Rehearsal, try_rehearsal
 from tf_impl.record.state_writer import StateWriter
 from tf_impl.record.step_observer import StepObserver
-from tf_impl.record.tensors import Copies, count_bytes
+from tf_impl.record.tensors import Copies
+from tf_impl.record.tracing import FUNCTION
 
 if TYPE_CHECKING:
     from tf_impl.record.follower import Follower
-
-MAX_MICRO_BATCHES = 64  # contexts without an update, after which the recorder gives up
-FUNCTION = type(tf.function(lambda: None))
 
 
 class Recorder:
@@ -49,6 +47,7 @@ class Recorder:
         is_compiled_by_xla: Whether the script compiles its steps with XLA.
         follower: Follows another record; None if the script follows none.
         writer: The writer of the record.
+        state: Writes the state of the model and the optimizer, and tells whether the model has its variables.
     """
 
     _active: ClassVar[list[Recorder]] = []  # the recorders whose steps run; the first one observes functions for all
@@ -131,7 +130,7 @@ class Recorder:
             raise ValueError(f"follow: {self.writer.facts['not_recorded'][-1]}")
         names = name_by_identity(self.state.name_variables())
         self.follower.load_weights(self._model, describe_layers(self._observer.layers, names))
-        self._copies = Copies(self._get_copied_bytes(self._get_number()))  # also if the model was not built before
+        self._copies = Copies(self.state.limit_copied_bytes())  # also if the model was not built before
         self._observer.forget(self._copies)
 
     def rehearse(self, function: Callable[[], object], iterators: Collection[object] = ()) -> object:
@@ -149,7 +148,7 @@ class Recorder:
         rehearsal = Rehearsal(models, not is_built, self._draws if self.is_compiled_by_xla else None, iterators)
         for recorder in recorders:
             recorder._observer.is_rehearsal, recorder._observer.has_later_losses = True, len(recorders) > 1
-        results, reason = try_rehearsal(rehearsal, function, self._get_number())
+        results, reason = try_rehearsal(rehearsal, function, self.state.number)
         for recorder in recorders:
             recorder._observer.is_rehearsal = False
             if results is None:
@@ -158,12 +157,18 @@ class Recorder:
 
     def run_unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run the real step, which may be compiled, without the replaced functions."""
+        for recorder in self._list_active():
+            recorder.guard(recorder.state.write_start)
+        with self._leave_all():
+            return function(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _leave_all(self) -> Iterator[None]:
         recorders = self._list_active()
         for recorder in reversed(recorders):
-            recorder.guard(recorder.state.write_start)
             recorder.guard(recorder._leave)
         try:
-            return function(*args, **kwargs)
+            yield
         finally:
             for recorder in recorders:
                 recorder.guard(recorder._resume)
@@ -178,7 +183,7 @@ class Recorder:
         if (difference := compare_results(rehearsed, result)) > get_tolerance(self.writer.facts["environment"]):
             if self._observer.step is not None:
                 self._observer.step.is_exact = False
-            self.writer.note(notes.DIFFERENT_RESULTS.format(self._get_number(), difference))
+            self.writer.note(notes.DIFFERENT_RESULTS.format(self.state.number, difference))
 
     def guard(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401  what the function returns
         """Call a function while recording. If it raises, end the recording, not the training, and return None."""
@@ -186,7 +191,7 @@ class Recorder:
             return function(*args) if self.is_recording else None
         except Exception as error:
             reason = (f"{error}".splitlines() or [""])[0]
-            sentence = notes.FAILED.format(self._get_number(), type(error).__name__, reason)
+            sentence = notes.FAILED.format(self.state.number, type(error).__name__, reason)
             self.writer.note(sentence)
             warnings.warn(sentence, RuntimeWarning, stacklevel=3)
             self._finish(complete=False)
@@ -214,8 +219,8 @@ class Recorder:
         if self._observer.step is None:
             if self.state.is_built and not (self.follower is not None and self.follower.is_waiting):
                 self.state.write_start()
-            self._observer.step = self.state.begin_step(self._get_number())
-            self._copies = Copies(self._get_copied_bytes(self._get_number()))
+            self._observer.step = self.state.begin_step(self.state.number)
+            self._copies = Copies(self.state.limit_copied_bytes())
             self._iterations = count_updates(self._optimizer)
         self._resume()
 
@@ -237,6 +242,9 @@ class Recorder:
             self._is_in_function = True
             try:
                 self.is_compiled_by_xla = bool(getattr(function, "_jit_compile", False))
+                if not (tf.config.functions_run_eagerly() or all(x.state.is_built for x in recorders)):
+                    with self._leave_all():  # it creates the variables as without a recorder
+                        getattr(function, "get_concrete_function")(*args, **kwargs)  # noqa: B009
                 self._follow_all(lambda: original(function, *args, **kwargs))
                 rehearsed = self.guard(self.rehearse, lambda: original(function, *args, **kwargs))
                 self.add_batch(dict([*zip(map(str, range(len(args))), args), *kwargs.items()]))  # noqa: B905
@@ -269,8 +277,8 @@ class Recorder:
         assert step is not None
         finished = FinishedStep(step, self._optimizer, self._iterations, self.state.name_variables())
         if not finished.has_updated:
-            if len(step.micro_batches) >= MAX_MICRO_BATCHES:
-                self.writer.note(notes.NO_UPDATE.format(MAX_MICRO_BATCHES))
+            if len(step.micro_batches) >= notes.MAX_MICRO_BATCHES:
+                self.writer.note(notes.NO_UPDATE.format(notes.MAX_MICRO_BATCHES))
                 self._finish(complete=False)
             return
         self.state.write_step(finished, self._observer, get_tolerance(self.writer.facts["environment"]))
@@ -279,13 +287,6 @@ class Recorder:
             self.follower.end_step()
         if step.number == self._steps or not self.writer.is_open:
             self._finish(complete=step.number == self._steps)
-
-    def _get_copied_bytes(self, step: int) -> int:
-        size = sum(map(count_bytes, self.state.name_variables().values()))
-        return limit_copied_bytes(size, step)
-
-    def _get_number(self) -> int:
-        return len(self.writer.facts["steps"]) + 1
 
     def _finish(self, complete: bool) -> None:
         """End the record, and leave nothing of it in the script."""

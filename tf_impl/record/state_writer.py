@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.recording.record_writer import RecordWriter
+from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from tf_impl.record import notes
 from tf_impl.record.finished_step import FinishedStep
 from tf_impl.record.model_facts import Layer, name_variables
@@ -12,7 +12,7 @@ from tf_impl.record.operation_tracer import OperationTracer
 from tf_impl.record.optimizer_facts import Optimizer, read_loss_scale, read_rate, view_momentums, view_slots
 from tf_impl.record.step import Step
 from tf_impl.record.step_observer import StepObserver
-from tf_impl.record.tensors import Arrays, view_array
+from tf_impl.record.tensors import Arrays, count_bytes, view_array
 from tf_impl.record.weight_samples import WeightSamples
 
 
@@ -36,6 +36,15 @@ class StateWriter:
         """Return whether the model has its variables. If the script calls only its layers, `built` stays False."""
         parts = self._model._flatten_layers(include_self=False)
         return bool(self._model.weights) and (self._model.built or all(part.built for part in parts))
+
+    @property
+    def number(self) -> int:
+        """Return the number of the step that is recorded next, from 1."""
+        return len(self._writer.facts["steps"]) + 1
+
+    def limit_copied_bytes(self) -> int:
+        """Return the number of bytes of this step's tensors that are copied at most."""
+        return limit_copied_bytes(sum(map(count_bytes, self.name_variables().values())), self.number)
 
     def name_variables(self) -> dict[str, Any]:
         """Return the variables of the model by name; none before it is built."""

@@ -47,7 +47,7 @@ class FollowedArrays:
         Their names are "input NAME", "input (call 2) NAME" for later calls of the model, "input (all calls) NAME"
         [n, calls, ...], "label NAME" and "other NAME".
         """
-        self._step, self._shapes = step, {}
+        self._step, self._shapes, self.lengths = step, {}, {}
         states = {state.received for state in list_states_of_calls(self._side, step)}
         calls = self._read_calls(step)
         inputs, *later = [{name: x for name, x in call.items() if name not in states} for call in calls]

@@ -154,9 +154,7 @@ class FollowedBatches:
             self._time_sizes = sizes = sizes[0], len(share)
             filled = {leaf: put_time_first(array, sizes) if leaf in timed else array for leaf, array in filled.items()}
         filled |= self._fill_lists(listed, arrays, share, leaves, own_lengths)
-        return filled | self._fill_whole(
-            {name: leaf for name, leaf in leaves.items() if name not in examples}, step, share
-        )
+        return filled | self._fill_whole(leaves, examples, step, share)
 
     def _fill_graph(self, leaves: Mapping[str, np.ndarray], step: int, world_size: int) -> Arrays | None:
         """Return the next micro-batch as it is if both scripts' batches have one structure, and none counts examples.
@@ -176,11 +174,11 @@ class FollowedBatches:
         self._end_full_step(sum(self._arrays.count_rows(step)))
         return {leaf: arrays[name].astype(leaves[leaf].dtype) for leaf, name in matches.items()}
 
-    def _fill_whole(self, leaves: Arrays, step: int, share: np.ndarray) -> Arrays:
-        """Return recorded arrays for the script's arrays without a row for each example."""
+    def _fill_whole(self, leaves: Arrays, examples: Collection[str], step: int, share: np.ndarray) -> Arrays:
+        """Return recorded arrays for the script's arrays without a row for each example. examples: the others."""
         arrays, count = self._arrays.read_micro_batch(step, share)
         without_rows = {name: array for name, array in arrays.items() if not array.ndim or len(array) != count}
-        matches = self._matcher.match_rest(leaves, without_rows)
+        matches = self._matcher.match_rest({x: leaf for x, leaf in leaves.items() if x not in examples}, without_rows)
         return {leaf: arrays[name].astype(leaves[leaf].dtype) for leaf, name in matches.items()}
 
     def _end_full_step(self, total: int) -> None:

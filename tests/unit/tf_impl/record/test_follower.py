@@ -22,7 +22,7 @@ COPIED_BYTES = 100_000  # enough for one forward pass, and not for two
 def test_the_pass_that_shows_the_layers_uses_no_copies_of_the_step(
     is_compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tf_impl.record.recorder.limit_copied_bytes", lambda *_: COPIED_BYTES)
+    monkeypatch.setattr("tf_impl.record.state_writer.limit_copied_bytes", lambda *_: COPIED_BYTES)
     for name, followed in (("old", None), ("new", str(tmp_path / "old"))):
         model, optimizer = keras.Sequential([keras.layers.Dense(4)]), keras.optimizers.SGD(0.1)
         model.build([None, 4])
