@@ -171,7 +171,7 @@ class StepEvents(TypedDict, total=False):
     received_states: dict[str, bool]  # whether recurrent layers of PyTorch received a state that is not 0, by path
     evaluation_mode: bool  # whether the model of PyTorch was in evaluation mode
     terms: list[list[LossTerm]]  # the calls of loss functions on which the loss of each micro-batch depends
-    keys: dict[str, str]  # names in the script's batch of what its model and loss received unchanged, by label/NAME
+    keys: dict[str, str]  # keys in the script's batch of what it passed on unchanged, by input/NAME and label/NAME
     calls: list[int]  # calls of the model in each micro-batch; absent in older records, which may hold the first only
 
 
