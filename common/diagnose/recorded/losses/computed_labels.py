@@ -7,6 +7,7 @@ reference record of a diagnosis, and B the record that is compared with it.
 import numpy as np
 
 from common.diagnose.recorded.example_order import ArrayPair
+from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.operations.operation_names import KEEPING, normalize_name
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
@@ -26,7 +27,8 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False
-    if _is_made(pair.a, label.name) and _is_made(pair.b, label.name_b):
+    is_made = _is_made(pair.a, label.name) and _is_made(pair.b, label.name_b)
+    if is_made and (is_constant(label.a) or is_constant(label.b)):  # such as the places of the positive pairs
         return True
     is_result = _is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)
     if not (is_result or (label.a.dtype.kind == "f" and _sees_one_loss(pair))):

@@ -80,3 +80,10 @@ def test_labels_that_both_scripts_make_are_no_data(of_batch: str) -> None:
     pair = SimpleNamespace(a=_make_side(None, keys=keys["a"]), b=_make_side(None, keys=keys["b"]), has_followed=True)
     label = ArrayPair("target", np.arange(8), np.zeros(8, int), is_label=True, name_b="target")
     assert is_computed(pair, label) == (not of_batch)  # type: ignore[arg-type]
+
+
+def test_labels_that_only_one_script_shifts_are_data() -> None:
+    """Both scripts cut them from the ids of their batches."""
+    pair = SimpleNamespace(**{x: _make_side(None, keys={"input/0": "0"}) for x in "ab"}, has_followed=True)
+    label = ArrayPair("target", np.arange(8), np.arange(8) + 1, is_label=True, name_b="target")
+    assert not is_computed(pair, label)  # type: ignore[arg-type]
