@@ -45,14 +45,12 @@ def list_keys(batch: Mapping[str, np.ndarray], received: Mapping[str, object]) -
         received: The arrays that the model and the loss function received, by name. Samples of arrays are ignored.
     """
     keys: dict[str, str] = {}
+    unused = dict(batch)
     for name, array in received.items():
-        equal = [
-            key
-            for key, leaf in batch.items()
-            if isinstance(array, np.ndarray) and _are_equal(leaf, array) and key not in keys.values()
-        ]
-        if equal:
-            keys[name] = equal[0]
+        equal = (key for key, leaf in unused.items() if isinstance(array, np.ndarray) and _are_equal(leaf, array))
+        if (key := next(equal, None)) is not None:
+            keys[name] = key
+            del unused[key]
     return keys
 
 

@@ -22,16 +22,11 @@ class AddedVariables:
 
     Attributes:
         sentences: A sentence about each of them, by title.
-        common_factor: How many times as far all other variables move in B; 1 unless clipping counts the terms.
+        moves_all: Whether all other variables move by another factor in B, because clipping counts the terms.
     """
 
     sentences: dict[str, str]
-    common_factor: float
-
-    @property
-    def moves_all(self) -> bool:
-        """Return whether all variables move by another factor in B."""
-        return abs(self.common_factor - 1) > ADDED_SHARE
+    moves_all: bool
 
 
 def find_added_variables(variables: Sequence[VariableMatch], first_steps: Sequence[FirstStep]) -> AddedVariables:
@@ -39,8 +34,8 @@ def find_added_variables(variables: Sequence[VariableMatch], first_steps: Sequen
     by_title, sentences = {first.name: first for first in first_steps}, {}
     factors = {match.title: len(match.names_b) / len(match.names_a) for match in variables}
     common_factor = _find_common_factor([first for title, first in by_title.items() if factors.get(title) == 1])
-    clipping = ""
-    if abs(common_factor - 1) > ADDED_SHARE:
+    clipping, moves_all = "", abs(common_factor - 1) > ADDED_SHARE
+    if moves_all:
         clipping = ", and a norm by which the gradients are clipped counts each of them, so that all variables move "
         clipping += f"{common_factor:.3g} times as far"
     for match in variables:
@@ -52,7 +47,7 @@ def find_added_variables(variables: Sequence[VariableMatch], first_steps: Sequen
                 f"{match.title} is the sum of {len(match.names_a)} in A and of {len(match.names_b)} in B, each of "
                 f"which moves, so that it moves {factor:g} times as far in B{clipping}"
             )
-    return AddedVariables(sentences, common_factor)
+    return AddedVariables(sentences, moves_all)
 
 
 def _find_common_factor(first_steps: Sequence[FirstStep]) -> float:

@@ -84,31 +84,36 @@ class FollowedArrays:
         Args:
             name: The name of the array.
             array: The array of the step.
-            rows: The indices of the examples.
+            rows: The indices of the examples, which follow one another.
         """
-        start, shapes = 0, self._shapes.get(name, [])
-        for count, shape in zip(self.count_rows(self._step), shapes, strict=False):
-            if np.array_equal(rows, np.arange(start, start + count)) and len(shape) == array.ndim - 1:
-                return array[rows][(slice(None), *map(slice, shape))]
-            start += count
-        return array[rows]
+        number = self._find_micro_batch(self._step, int(rows[0]), len(rows))
+        shapes = self._shapes.get(name, [])
+        if number is None or number >= len(shapes) or len(shapes[number]) != array.ndim - 1:
+            return array[rows]
+        return array[rows][(slice(None), *map(slice, shapes[number]))]
 
-    def read_micro_batch(self, step: int, rows: np.ndarray) -> tuple[Arrays, int]:
+    def read_micro_batch(self, step: int, start: int, count: int | None = None) -> tuple[Arrays, int]:
         """Return the arrays of a micro-batch as they are, also without a row for each example, and the number of rows.
 
         Args:
             step: The number of the step.
-            rows: The index of the first example, or of all examples of a micro-batch. None are returned for others.
+            start: The index of its first example. None are returned if no micro-batch begins there.
+            count: The number of its examples, if that is known. None are returned if it has others.
         """
-        counts, start = self.count_rows(step), 0
-        for micro_batch, count in zip(self._batches.list_micro_batches(step), counts, strict=True):
-            if np.array_equal(rows, np.arange(start, start + count)) or [start] == rows.tolist():
-                kinds = {
-                    kind: self._batches.read_call(step, *micro_batch, kind) for kind in ("input", "label", "other")
-                }
-                return {f"{kind} {name}": x for kind, arrays in kinds.items() for name, x in arrays.items()}, count
-            start += count
-        return {}, 0
+        number = self._find_micro_batch(step, start, count)
+        if number is None:
+            return {}, 0
+        micro_batch = self._batches.list_micro_batches(step)[number]
+        kinds = {kind: self._batches.read_call(step, *micro_batch, kind) for kind in ("input", "label", "other")}
+        arrays = {f"{kind} {name}": x for kind, of_kind in kinds.items() for name, x in of_kind.items()}
+        return arrays, self.count_rows(step)[number]
+
+    def _find_micro_batch(self, step: int, start: int, count: int | None) -> int | None:
+        """Return the number of the micro-batch that begins with an example, and has a number of examples."""
+        counts = self.count_rows(step)
+        starts = np.cumsum([0, *counts]).tolist()
+        places = enumerate(zip(starts, counts, strict=False))
+        return next((number for number, place in places if place[0] == start and count in (None, place[1])), None)
 
     def read_named(self, names: Collection[str], step: int) -> Arrays:
         """Return arrays of a step by the names that `read` gives them."""

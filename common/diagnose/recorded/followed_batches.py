@@ -164,7 +164,7 @@ class FollowedBatches:
         """
         if world_size > 1 or len({len(leaf) for leaf in leaves.values() if leaf.ndim}) < 2:
             return None
-        arrays, count = self._arrays.read_micro_batch(step, np.array([self._position]))
+        arrays, count = self._arrays.read_micro_batch(step, self._position)
         matches = match_micro_batch(leaves, arrays, read_keys(self._side))
         if not matches:
             return None
@@ -176,7 +176,7 @@ class FollowedBatches:
 
     def _fill_whole(self, leaves: Arrays, examples: Collection[str], step: int, share: np.ndarray) -> Arrays:
         """Return recorded arrays for the script's arrays without a row for each example. examples: the others."""
-        arrays, count = self._arrays.read_micro_batch(step, share)
+        arrays, count = self._arrays.read_micro_batch(step, int(share[0]), len(share))
         without_rows = {name: array for name, array in arrays.items() if not array.ndim or len(array) != count}
         matches = self._matcher.match_rest({x: leaf for x, leaf in leaves.items() if x not in examples}, without_rows)
         return {leaf: arrays[name].astype(leaves[leaf].dtype) for leaf, name in matches.items()}

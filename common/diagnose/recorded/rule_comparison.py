@@ -53,7 +53,7 @@ def compare_epsilon_places(stage: Stage, pair: RecordPair, *, with_adam: bool = 
     """Add a cause if A and B use the same algorithm, add the epsilon in different places, and that changes B's update.
 
     B's first update is computed as configured, and again with A's place. The two places of Adam differ only by a factor
-    of the epsilon, which most trainings do not feel: `with_adam` says that nothing else explains what differs.
+    of the epsilon, which most training runs do not feel: `with_adam` says that nothing else explains what differs.
     """
     settings_b, with_places_of_a = read_optimizer_settings(pair.b), _read_with_places_of_a(pair)
     if not with_adam:

@@ -197,15 +197,15 @@ def _explain(
         # The weights of later steps inherit nothing from it, but statistics differ again in each step
         first_steps = [first for first in first_steps if not is_moving_statistic(first.name)]
     checks = [] if stage.causes else [check for check in stage.checks if check.begins_here]
-    added = find_added_variables(pair.models.variables, first_steps)
-    if added.sentences and (may_begin_here or _only_frameworks_differ(pair)):
+    may_explain = may_begin_here or _only_frameworks_differ(pair)
+    if may_explain and (added := find_added_variables(pair.models.variables, first_steps)).sentences:
         # A first step is often small beside the weights, so that their difference would count as rounding
         title = next(iter(added.sentences))
         stage.add_mismatch(f"step {pair.equal_steps[0]}: {title}")
         stage.add_cause("added_variables", "b", title, added.sentences[title])
-        titles = {first.name for first in first_steps if first.name not in added.sentences and not added.moves_all}
-        # Later steps inherit the difference
-        checks = [check for check in checks if check.tensor in {f"step {pair.equal_steps[0]}: {x}" for x in titles}]
+        names = [] if added.moves_all else [first.name for first in first_steps if first.name not in added.sentences]
+        first_tensors = {f"step {pair.equal_steps[0]}: {name}" for name in names}
+        checks = [check for check in checks if check.tensor in first_tensors]  # later steps inherit the difference
     if checks:
         sentence = f"{checks[0].tensor} differs by {checks[0].difference:.1e}, and no earlier stage explains that"
         stage.add_cause("unexplained", "b", checks[0].tensor, sentence, confirmed=False)

@@ -66,28 +66,28 @@ def test_a_part_of_a_graph_is_handed_over_as_it_is(names: tuple[str, ...], tmp_p
     named = {f"batch/0/{name}": array for name, array in arrays.items()}
     keys = dict(zip(arrays, ("0", "1", "2", "3"), strict=True))
     batches = write_steps(tmp_path, "torch", [named], keys, micro_batches=1)
-    own: dict[str, np.ndarray] = dict(zip(names, (NODES[:17], labels[:6], EDGES[:, :25], EDGES[:, :7]), strict=True))
-    filled = batches.fill(own, 0, 1)
+    batch: dict[str, np.ndarray] = dict(zip(names, (NODES[:17], labels[:6], EDGES[:, :25], EDGES[:, :7]), strict=True))
+    filled = batches.fill(batch, 0, 1)
     assert filled is not None
     for name, array in zip(names, arrays.values(), strict=True):
         assert np.array_equal(filled[name], array)
     assert batches.notes[0].startswith("batches: their arrays have no row for each example")
-    assert batches.fill(own, 0, 1) is None
+    assert batches.fill(batch, 0, 1) is None
 
 
 def test_an_array_without_a_row_for_each_example_is_handed_over_or_refused(tmp_path: Path) -> None:
     """The states after the steps of an agent that did not end an episode are fewer than the steps."""
     mask = np.array([True, True, False, True, True, False])
     arrays = {"input/0": NOISY, "other/1": mask, "other/2": CLEAN[mask]}
-    for name, given in (("complete", arrays), ("without", {k: x for k, x in arrays.items() if k != "other/2"})):
-        named = {f"batch/0/{key}": array for key, array in given.items()}
+    for name, recorded in (("complete", arrays), ("without", {k: x for k, x in arrays.items() if k != "other/2"})):
+        named = {f"batch/0/{key}": array for key, array in recorded.items()}
         batches = write_steps(tmp_path / name, "torch", [named], micro_batches=1)
-        own = {"0": NOISY, "1": ~mask, "rest": CLEAN[:2], "2": CLEAN[:3]}
+        batch = {"0": NOISY, "1": ~mask, "rest": CLEAN[:2], "2": CLEAN[:3]}
         if name == "without":
             with pytest.raises(UserError, match="has nothing for rest float32"):
-                batches.fill(own, 0, 1)
+                batches.fill(batch, 0, 1)
             continue
-        del own["rest"]
-        filled = batches.fill(own, 0, 1)
+        del batch["rest"]
+        filled = batches.fill(batch, 0, 1)
         assert filled is not None
         assert np.array_equal(filled["2"], CLEAN[mask])

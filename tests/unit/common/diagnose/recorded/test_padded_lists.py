@@ -40,8 +40,8 @@ def test_lists_are_joined_with_their_lengths() -> None:
 def test_a_script_gets_the_lists_of_a_record(tmp_path: Path) -> None:
     arrays = {"batch/0/input/0": IMAGES, **{f"batch/0/other/{name}": array for name, array in LISTS.items()}}
     batches = write_steps(tmp_path, "torch", [arrays], micro_batches=1)
-    own = {"0": IMAGES + 1, **{name: np.zeros((2, *array.shape[1:]), array.dtype) for name, array in LISTS.items()}}
-    filled = batches.fill(own, 0, 1)
+    batch = {"0": IMAGES + 1, **{name: np.zeros((2, *array.shape[1:]), array.dtype) for name, array in LISTS.items()}}
+    filled = batches.fill(batch, 0, 1)
     assert filled is not None
     assert all(np.array_equal(filled[name], array) for name, array in {"0": IMAGES, **LISTS}.items())
 
