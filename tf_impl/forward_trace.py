@@ -21,6 +21,7 @@ from common.map.keras_classes import find_keras_class
 from common.map.keras_layers import KNOWN_KINDS, RECURRENT_KINDS
 from common.map.keras_paths import make_unique
 from common.map.reshaped_features import find_reshaped_layers
+from common.recording.flattened_axes import find_flattened
 from tf_impl.keras_two import TENSORFLOW_MODULES
 from tf_impl.layer_attributes import get_layer_kind
 from tf_impl.nested_tensors import first_tensor, replace_first_tensor, to_array
@@ -95,7 +96,7 @@ class ForwardTrace:
             for wrapper in list_own_variables(layer)
             for variable in (wrapper, wrapper.value)  # Keras 2's layers read the variable within
         }
-        self._shapes: dict[int, tuple[int, ...]] = {}  # shapes of examples before they were flattened, by flat size
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # merged axes by the shape [n, ...] with one for them
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
@@ -207,10 +208,10 @@ class ForwardTrace:
         self.entered[path] = layer
         if self._stack and is_composite(self._stack[-1]):
             self.composites[path] = self._find_path(self._stack[-1])
-        if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
-            self.unflattened_shapes[path] = self._shapes[received.shape[1]]
-            if get_layer_kind(layer) == "Dense":  # later inputs of this size come from a Dense layer
-                del self._shapes[received.shape[1]]
+        if received is not None and (shape := tuple(received.shape)) in self._shapes:
+            self.unflattened_shapes[path] = self._shapes[shape]
+            if get_layer_kind(layer) == "Dense":  # later inputs of this shape come from a Dense layer
+                del self._shapes[shape]
 
     def _wrap_reshape(self, original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
         def reshape(tensor: tf.Tensor, shape: tf.Tensor | Sequence[int], name: str | None = None) -> tf.Tensor:
@@ -226,10 +227,10 @@ class ForwardTrace:
 
     def _record_reshape(self, before: tf.TensorShape, after: tf.TensorShape) -> None:
         """Record that the model flattened examples, or divided their features into several axes."""
-        if before.rank is None or after.rank is None:
+        if not (before.is_fully_defined() and after.is_fully_defined()):
             return
-        if len(before) >= 3 and len(after) == 2 and after[0] == before[0]:
-            self._shapes[after[1]] = tuple(before[1:])
+        if len(before) > len(after) > 1 and (sizes := find_flattened(before, after)) is not None:
+            self._shapes[tuple(after)] = sizes
         if len(after) >= 3 and len(before) == 2 and after[0] == before[0]:
             linear_paths = [path for path, layer in self.entered.items() if get_layer_kind(layer) == "Dense"]
             linear_path, later_paths = find_reshaped_layers(self.calls, linear_paths, tuple(before))

@@ -18,6 +18,7 @@ from common.map.containers import order_arguments
 from common.map.description import MOST_CALLS, RecordedCall, name_call
 from common.map.keras_attributes import is_composite, is_keras_layer, is_recurrent
 from common.map.reshaped_features import find_reshaped_layers
+from common.recording.flattened_axes import find_flattened
 from torch_impl.keras_module import KerasModule
 from torch_impl.keras_observation import ActivationRecorder, patch_keras_dropout
 from torch_impl.layer_attributes import get_layer_kind
@@ -81,7 +82,7 @@ class ForwardTrace:
         self._model, self._replacements, self._recorded = model, replacements or {}, paths
         # The inputs that layers with replacements would have received without the replacements, by path.
         self._received: dict[str, np.ndarray | None] = {}
-        self._shapes: dict[int, tuple[int, ...]] = {}  # shapes of examples before they were flattened, by flat size
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # merged axes by the shape [n, ...] with one for them
         self._undo: list[Callable[[], None]] = []  # functions that remove the hooks and patches of this trace
 
     def __enter__(self) -> "ForwardTrace":
@@ -127,8 +128,8 @@ class ForwardTrace:
 
     def _record_reshape(self, before: torch.Size, after: torch.Size) -> None:
         """Record that the model flattened examples, or divided their features into several axes."""
-        if len(before) >= 3 and len(after) == 2 and after[0] == before[0]:
-            self._shapes[after[1]] = tuple(before[1:])
+        if len(before) > len(after) > 1 and (sizes := find_flattened(before, after)) is not None:
+            self._shapes[tuple(after)] = sizes
         if len(after) >= 3 and len(before) == 2 and after[0] == before[0]:
             linear_paths = [path for path, layer in self.entered.items() if get_layer_kind(layer) == "Linear"]
             linear_path, later_paths = find_reshaped_layers(self.calls, linear_paths, tuple(before))
@@ -141,10 +142,10 @@ class ForwardTrace:
     ) -> None:
         if outer is not None and is_composite(self.entered[outer]):
             self.composites[path] = outer
-        if received is not None and received.dim() == 2 and received.shape[1] in self._shapes:
-            self.unflattened_shapes[path] = self._shapes[received.shape[1]]
-            if get_layer_kind(module) == "Linear":  # later inputs of this size come from a Linear layer
-                del self._shapes[received.shape[1]]
+        if received is not None and (shape := tuple(received.shape)) in self._shapes:
+            self.unflattened_shapes[path] = self._shapes[shape]
+            if get_layer_kind(module) == "Linear":  # later inputs of this shape come from a Linear layer
+                del self._shapes[shape]
 
     def _is_recorded(self, path: str, call_path: str) -> bool:
         """Check whether a call is recorded: the first one if all layers are recorded, or else the first few."""

@@ -30,8 +30,8 @@ def convert_layout(
     Args:
         array: A's array.
         target: B's array.
-        unflattened_shape: Shape of an example of A before A's model flattened it. None if both models flatten in the
-            same order of axes, or do not flatten.
+        unflattened_shape: The axes that A's model merged to the last one, such as all of an example. None if both
+            models flatten in the same order of axes, or do not flatten.
     """
     if array is None or target is None:
         return None
@@ -44,9 +44,9 @@ def convert_layout(
             return array.reshape(target.shape)
         is_swapped = array.ndim >= 3 and array.swapaxes(0, 1).shape == target.shape  # [tokens, n, features]
         return array.swapaxes(0, 1) if is_swapped else None
-    if unflattened_shape is not None and array.shape[1:] == (int(np.prod(unflattened_shape)),):
-        unflattened = array.reshape(-1, *unflattened_shape)
-        channels_moved = (move_channels_last(unflattened), np.moveaxis(unflattened, -1, 1))
+    if unflattened_shape is not None and array.ndim > 1 and array.shape[-1] == int(np.prod(unflattened_shape)):
+        unflattened, first = array.reshape(*array.shape[:-1], *unflattened_shape), array.ndim - 1
+        channels_moved = (np.moveaxis(unflattened, first, -1), np.moveaxis(unflattened, -1, first))
         candidates = [candidate.reshape(array.shape) for candidate in channels_moved]
         if len({*unflattened_shape}) == 1:
             candidates.append(array)  # with equal sizes, the shape does not show whether B moved the channels

@@ -129,7 +129,7 @@ def smallest_difference(
         return None
     candidates = [torch_array, move_channels_last(torch_array)] if torch_array.ndim >= 3 else [torch_array]
     candidates = [candidate for candidate in candidates if candidate.shape == keras_array.shape]
-    if unflattened_shape is not None and torch_array.shape[1:] == (int(np.prod(unflattened_shape)),):
+    if unflattened_shape is not None and torch_array.shape[-1] == int(np.prod(unflattened_shape)):
         candidates = [move_channels_last(torch_array.reshape(-1, *unflattened_shape)).reshape(torch_array.shape)]
     if not candidates and keras_array.ndim != torch_array.ndim:  # one side splits an axis, such as into heads
         candidates = [torch_array.reshape(keras_array.shape)]

@@ -52,7 +52,8 @@ class LayerDescription:
         path: The path of the layer in the model.
         attributes: Settings of the layer, such as epsilon, under names that both frameworks share.
         variables: The names of the variables by role.
-        unflattened_shape: The shape of one example before the model flattened it for the layer; None: not flattened.
+        unflattened_shape: The sizes of the axes that the model merged to the last axis of the input, as all axes of
+            an example; None: not flattened.
         composite: The path of the layer that contains this layer, such as Keras's MultiHeadAttention; or None.
         connection: The source of the layer's input; None if the pass did not return from the layer.
         reshaped_shape: The shape of one example after the model divided the features that the layer returned into
@@ -84,7 +85,8 @@ class DropoutDescription:
         noise: The noise that the layer applies to its input.
         name: The name by which the layer's framework finds it again.
         calls: The number of times that a pass calls the layer, each time with other random numbers.
-        unflattened_shape: The shape of one example before the model flattened it for the layer; None: not flattened.
+        unflattened_shape: The sizes of the axes that the model merged to the last axis of the input, as all axes of
+            an example; None: not flattened.
     """
 
     noise: Noise

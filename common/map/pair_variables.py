@@ -33,6 +33,10 @@ from common.map.transformation import ParameterTransformation, TransformationSte
 Transformations = Mapping[str, ParameterTransformation]  # transformations by the path of the Keras variable
 
 
+# The role of the variable that multiplies the input of a layer, by kind
+INPUT_WEIGHTS = {"linear": "weight", **dict.fromkeys(("LSTM", "GRU", "RNN"), "weight_ih")}
+
+
 @dataclass(frozen=True)
 class VariablePair:
     """The path of a Keras variable, and its transformation from PyTorch's parameters."""
@@ -244,8 +248,8 @@ def _permute_flattened(layer_pair: LayerPair, role: str, convolved_axes: set[int
     if before is None or not _moves_channels(before, layer_pair.keras.unflattened_shape, convolved_axes):
         return []
     window = tuple(range(1, len(before)))
-    if torch.kind == "linear":
-        if role != "weight":
+    if torch.kind in INPUT_WEIGHTS:
+        if role != INPUT_WEIGHTS[torch.kind]:
             return []
         unflattened, axes = (torch.sizes[0], *before), (0, *(axis + 1 for axis in window), 1)
     elif len(torch.sizes) == 1:

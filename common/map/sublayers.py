@@ -48,7 +48,8 @@ class Sublayer:
         variables: The variables by role: `TorchSources` in a PyTorch model, `KerasTarget` in a Keras model.
         output: The path of the layer that returns the output of this sublayer; None if no layer does.
         composite: The path of the layer that computes this sublayer together with others; None: no such layer.
-        unflattened_shape: The shape of one example before the model flattened it for the layer; None: not flattened.
+        unflattened_shape: The sizes of the axes that the model merged to the last axis of the input, as all axes of
+            an example; None: not flattened.
         reshaped_shape: The shape of one example after the model divided the features that the layer returned into
             several axes; None: not divided.
         settings: Settings that should be equal on both sides, such as epsilon.

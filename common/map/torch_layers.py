@@ -146,7 +146,8 @@ def _split_recurrent(layer: LayerDescription, variables: Variables) -> Iterator[
         sizes = variables[names[f"weight_ih{suffix}"]].shape
         output = layer.path if suffix == suffixes[-1] else None
         path = f"{layer.path}{suffix.replace('_', '.', 1)}"
-        yield Sublayer(kind, path, sizes, sources, output, composite=layer.path, settings=layer.attributes)
+        shape = layer.unflattened_shape if suffix.startswith("_l0") else None
+        yield Sublayer(kind, path, sizes, sources, output, layer.path, shape, layer.attributes)
 
 
 def _split_attention(layer: LayerDescription, variables: Variables) -> Iterator[Sublayer]:

@@ -122,7 +122,7 @@ class DescribedLayer(TypedDict):
     path: str  # names from the model to the layer, separated by dots or slashes
     attributes: dict[str, object]  # public plain values, by their names in the framework, such as {"eps": 1e-5}
     variables: dict[str, str]  # names of its own variables by role, such as {"weight": "fc1.weight"}
-    unflattened_shape: list[int] | None  # shape of an example before the model flattened it for this layer
+    unflattened_shape: list[int] | None  # sizes of the axes that the model merged to the last one of this layer's input
     composite: str | None  # path of the attention or Bidirectional layer that contains this layer
     training: bool  # whether the layer was in training mode
 

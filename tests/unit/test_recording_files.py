@@ -16,6 +16,7 @@ FILES = [
             "clip_factors",
             "example_lists",
             "following",
+            "flattened_axes",
             "gradient_changes",
             "index_notation",
             "layer_attributes",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from common.recording.flattened_axes import find_flattened
 from common.recording.layer_sources import LayerSources
 from common.recording.record_format import LayerFacts
 from tf_impl.record.layer_attributes import keep_attributes
@@ -69,7 +70,7 @@ class LayerObserver:
         self._paths: dict[int, str] = {id(model): "model"}
         self._sources = LayerSources()
         self._stack: list[Layer] = []  # the layers that the pass is in
-        self._shapes: dict[int, tuple[int, ...]] = {}  # by flat size, the shape of an example before it was flattened
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # merged axes by the shape [n, ...] with one for them
 
     def call(self, original: Callable[..., object], layer: Layer, args: Sequence[object], kwargs: dict) -> object:
         """Call a layer, and record the call if it is the first one of this layer."""
@@ -113,14 +114,14 @@ class LayerObserver:
             self.draws[path] = states
 
     def reshape(self, original: Callable[..., tf.Tensor], args: Sequence[object], kwargs: dict) -> tf.Tensor:
-        """Call tf.reshape, and remember the shape of examples that the model flattens."""
+        """Call tf.reshape, and remember the axes that the model merges."""
         returned = original(*args, **kwargs)
         before: Any = getattr(args[0] if args else kwargs["tensor"], "shape", None)
         # A layer with variables reshapes its weights, not what another layer receives.
         reshapes_weights = self._stack and has_own_variables(self._stack[-1]) and get_kind(self._stack[-1]) != "Flatten"
-        is_flat = before is not None and len(before) >= 3 and len(returned.shape) == 2
-        if is_flat and returned.shape[0] == before[0] and not reshapes_weights:
-            self._shapes[int(returned.shape[1])] = tuple(int(size) for size in before[1:])
+        is_flat = before is not None and len(before) > len(returned.shape) > 1
+        if is_flat and not reshapes_weights and (sizes := find_flattened(before, returned.shape)) is not None:
+            self._shapes[tuple(returned.shape)] = sizes
         return returned
 
     @property
@@ -138,10 +139,10 @@ class LayerObserver:
         received = first_tensor([args, _order_arguments(layer, kwargs)])
         if self._stack and get_kind(self._stack[-1]) in COMPOSITE_KINDS:
             facts["composite"] = self._find_path(self._stack[-1])
-        if received is not None and len(received.shape) == 2 and received.shape[1] in self._shapes:
-            facts["unflattened_shape"] = list(self._shapes[received.shape[1]])
-            if facts["kind"] == "Dense":  # later inputs of this size come from a Dense layer
-                del self._shapes[received.shape[1]]
+        if received is not None and (shape := tuple(received.shape)) in self._shapes:
+            facts["unflattened_shape"] = list(self._shapes[shape])
+            if facts["kind"] == "Dense":  # later inputs of this shape come from a Dense layer
+                del self._shapes[shape]
         training = _get_training(layer, args, kwargs)
         outer = [known for known in self.facts if self._stack and self.layers[known["path"]] is self._stack[-1]]
         facts["training"] = bool(outer and outer[0]["training"]) if training is None else bool(training)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.nn.modules.loss import _Loss
 
 from common.recording.layer_sources import LayerSources
 from common.recording.record_format import ROOT, LayerFacts, name_call
-from common.recording.record_writer import Sample
 from torch_impl.record.arrays import first_tensor, list_references, name_arguments, name_tensors
 from torch_impl.record.copies import Copies
 from torch_impl.record.direct_calls import observe_direct_calls
 from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_layer_autocast
-from torch_impl.record.graph import Mark, MarkReference, list_marks, mark_nodes, split_used
-from torch_impl.record.layer_states import LayerStates
+from torch_impl.record.flattened_inputs import find_unflattened_shape
+from torch_impl.record.forward_pass import ModelCall
+from torch_impl.record.graph import Mark, list_marks, mark_nodes, split_used
 from torch_impl.record.model_facts import (
     describe_layer,
-    find_unflattened_shape,
+    has_variables,
     is_loss_function,
     name_layers,
     name_variables,
@@ -37,34 +34,6 @@ if TYPE_CHECKING:  # Python 3.9 cannot compute the union
         [LayerFacts, torch.nn.Module, tuple[Any, ...], Mapping[str, Any], object], torch.Tensor | None
     ]
 Guard = Callable[[Callable[..., object]], Callable[..., Any]]
-
-
-@dataclass
-class ModelCall:
-    """A forward pass.
-
-    Attributes:
-        inputs: The inputs of the model, by name.
-        outputs: The outputs of the model, by name.
-        layers: The inputs and outputs of layers, as layer/PATH/input and layer/PATH/output.
-        facts: The layers in the order in which the pass entered them.
-        marks: The marks of the outputs in the graph.
-        parts: The paths of layers that the script called instead of the model, or with its outputs.
-        states: The states that recurrent layers received.
-        is_training: Whether the model was in training mode.
-        begins_with_part: Whether the script called the first one instead of the model.
-    """
-
-    inputs: dict[str, np.ndarray | Sample] = field(default_factory=dict)
-    outputs: dict[str, np.ndarray | Sample] = field(default_factory=dict)
-    layers: dict[str, np.ndarray | Sample] = field(default_factory=dict)
-    facts: list[LayerFacts] = field(default_factory=list)
-    marks: list[MarkReference] = field(default_factory=list)
-    parts: list[str] = field(default_factory=list)
-    states: LayerStates = field(default_factory=LayerStates)
-    is_training: bool = True
-    begins_with_part: bool = False
-    references: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # to inputs, and to what parts returned
 
 
 class CallObserver:
@@ -164,7 +133,7 @@ class CallObserver:
 
     def _make_enter_layer(self, path: str) -> Callable[..., None]:
         def enter(module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-            if self.is_paused or not (self._stack or torch.is_grad_enabled()):
+            if self.is_paused or not (self._stack or torch.is_grad_enabled()) or self._is_after_model(module):
                 return
             if not self._stack:
                 self._begin_part(path, name_arguments(args, kwargs))
@@ -258,6 +227,11 @@ class CallObserver:
             if self._observes_layers:  # the script may have drawn between two layers
                 self.draws.start(self._model)
         self.pending[-1].parts.append(path)
+
+    def _is_after_model(self, module: torch.nn.Module) -> bool:
+        """Check whether the script calls a part without variables after the whole model, such as a loss function."""
+        is_after = not self._stack and bool(self.pending) and not self.pending[-1].parts
+        return is_after and not has_variables(module)
 
     def _is_of_pass(self, tensor: torch.Tensor) -> bool:
         return any(reference() is tensor for reference in self.pending[-1].references)

@@ -18,11 +18,6 @@ KNOWN_KINDS = {
     *(f"{kind}{n}d" for kind in ("BatchNorm", "InstanceNorm", "Conv", "ConvTranspose") for n in (1, 2, 3)),
 }  # fmt: skip
 # Operations that keep the elements of an example in their order: PyTorch's names of their nodes in the graph.
-ELEMENTWISE = (
-    "Add", "Celu", "Clone", "Div", "Elu", "Gelu", "Hardswish", "Hardtanh", "LeakyRelu", "Mish", "Mul", "NativeDropout",
-    "FusedDropout", "Relu", "Sigmoid", "Silu", "Softplus", "Sub", "Tanh", "ToCopy", "Threshold",
-)  # fmt: skip
-RESHAPES = ("View", "ReshapeAlias", "UnsafeView")
 
 
 def unwrap_model(model: torch.nn.Module) -> torch.nn.Module:
@@ -149,34 +144,9 @@ def describe_all_layers(model: torch.nn.Module, variables: dict[str, torch.Tenso
     return [describe_layer(path, layer, names) for path, layer in name_layers(model).items()]
 
 
-def find_unflattened_shape(tensor: torch.Tensor | None) -> list[int] | None:
-    """Return the shape of one example before a model flattened it to a matrix [n, features], or None."""
-    if tensor is None or tensor.dim() != 2:
-        return None
-    count, size = tensor.shape
-    base = getattr(tensor, "_base", None)
-    shapes = [] if base is None else [_sort_axes(base)]
-    node = tensor.grad_fn
-    while node is not None:
-        name = node.name().partition("Backward")[0]
-        shape = getattr(node, "_saved_self_sym_sizes", None) or getattr(node, "_saved_self_sizes", None)
-        if name in RESHAPES and shape is not None:
-            shapes.append(tuple(shape))
-        elif name not in ELEMENTWISE:
-            break
-        node = node.next_functions[0][0] if node.next_functions else None
-    fitting = [x for x in shapes if len(x) > 2 and x[0] == count and torch.Size(x[1:]).numel() == size]
-    if base is not None and fitting[1:] and len(fitting[1]) < len(fitting[0]) and 1 in fitting[0][1:]:
-        fitting.pop(0)  # of an operation that pools one axis as two, such as avg_pool1d
-    return [int(length) for length in fitting[0][1:]] if fitting else None
-
-
-def _sort_axes(base: torch.Tensor) -> tuple[int, ...]:
-    """Return the sizes of a tensor in the order of its strides: the shape that a view needs to avoid a copy.
-
-    The channels may be last there, in the second axis of the tensor.
-    """
-    return tuple(base.shape[axis] for axis in sorted(range(base.dim()), key=base.stride, reverse=True))
+def has_variables(module: torch.nn.Module) -> bool:
+    """Check whether a module or a part of it has parameters or buffers."""
+    return next(module.parameters(), next(module.buffers(), None)) is not None
 
 
 def is_loss_function(module: torch.nn.Module, returned: object) -> bool:

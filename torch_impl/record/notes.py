@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from torch_impl.record.forward_pass import ModelCall
 from torch_impl.record.hand_updates import HandUpdates
-from torch_impl.record.model_calls import ModelCall
 from torch_impl.record.step import LossCall, Operand, Step
 
 NO_STEP = (

@@ -14,9 +14,9 @@ from common.recording.record_format import OPERAND, LossFacts, LossTerm, StepFac
 from common.recording.record_writer import Sample, list_plain_values
 from torch_impl.record.arrays import name_tensors
 from torch_impl.record.copies import Copies
+from torch_impl.record.forward_pass import ModelCall
 from torch_impl.record.gradients import RecordedGradients
 from torch_impl.record.graph import MarkReference, mark_nodes
-from torch_impl.record.model_calls import ModelCall
 from torch_impl.record.patches import bind_arguments
 
 Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007  Python 3.9 evaluates it

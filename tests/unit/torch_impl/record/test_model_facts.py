@@ -7,7 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from torch_impl.record.model_facts import describe_layer, describe_model, find_entry, find_unflattened_shape, is_sharded
+from torch_impl.record.flattened_inputs import find_unflattened_shape
+from torch_impl.record.model_facts import describe_layer, describe_model, find_entry, is_sharded
+
+
+def _make_map() -> torch.Tensor:
+    return torch.zeros(2, 3, 4, 5, requires_grad=True)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +28,11 @@ from torch_impl.record.model_facts import describe_layer, describe_model, find_e
         (torch.zeros(2, 3, 1, 4, requires_grad=True).flatten(1), [3, 1, 4]),
         (torch.zeros(2, 3, 4).reshape(6, 4), None),
         (torch.zeros(2, 3, 4), None),
+        (_make_map().permute(0, 3, 1, 2).reshape(2, 5, 12), [3, 4]),
+        (functional.relu(_make_map().view(2, 12, 5).transpose(1, -1)), [3, 4]),
+        (_make_map().permute(3, 0, 1, 2).flatten(2), [3, 4]),
+        (_make_map().flatten(2).transpose(1, 2), None),  # the channels are the features
+        (torch.zeros(2, 5, 3, 3, requires_grad=True).flatten(2), None),  # of heads of one size each
         (None, None),
     ],
 )

@@ -147,3 +147,24 @@ def test_a_selection_before_a_loss_function_is_named_as_not_recorded(is_selected
     train(tmp_path, compute, are_classes=True)
     notes = read_facts(tmp_path)["not_recorded"]
     assert any("by indices or a mask of its own" in note for note in notes) is is_selected
+
+
+class LossOfExamples(nn.Module):
+    """A loss function that returns a loss for each example."""
+
+    def forward(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return ((outputs - labels) ** 2).mean(1)
+
+
+def test_a_loss_function_within_the_model_that_the_script_calls_is_no_call_of_the_model(tmp_path: Path) -> None:
+    model = nn.Sequential()
+    model.add_module("network", nn.Linear(5, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer)
+    loss_function = LossOfExamples()
+    outputs, labels = model(torch.randn(8, 5)), torch.randn(8, 3)
+    model.add_module("loss", loss_function)
+    loss_function(outputs * 1.0, labels).mean().backward()
+    optimizer.step()
+    assert read_facts(tmp_path)["steps"][0]["calls"] == [1]
+    assert "batch/0/label/operand_0" in read_step(tmp_path, 1)
