@@ -9,7 +9,6 @@ The size of a linear layer is the shape of its weight in PyTorch, (outputs, inpu
 """
 
 import math
-from collections import Counter
 from dataclasses import replace
 
 from common.map.array_differences import has_strides
@@ -20,30 +19,37 @@ from common.map.transformation import TransformationStep
 def align_pointwise_layers(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
     """Return PyTorch's sublayers, with linear layers as convolutions or the reverse.
 
-    A sublayer is changed if PyTorch has only one kind of its size and Keras only the other kind, in equal numbers.
+    The sublayers of one size are changed if one model has only one kind of them, the other model another or several
+    kinds, and both have equal numbers of them. They are then counterparts in their order.
     The signature of a sublayer is its kind and size. The steps of a weight transform PyTorch's array to that size.
 
     Args:
         torch_sublayers: PyTorch's sublayers.
         keras_sublayers: Keras's sublayers.
     """
-    torch_counts = Counter(sublayer.signature for sublayer in torch_sublayers)
-    keras_counts = Counter(sublayer.signature for sublayer in keras_sublayers)
-    counterparts: dict[tuple[str, tuple[int, ...]], Sublayer] = {}
-    for keras_sublayer in keras_sublayers:
-        size = _get_pointwise_size(keras_sublayer)
-        for torch_sublayer in torch_sublayers:
-            torch_signature, keras_signature = torch_sublayer.signature, keras_sublayer.signature
-            has_equal_count = torch_counts[torch_signature] == keras_counts[keras_signature]
-            kinds_are_disjoint = not keras_counts[torch_signature] and not torch_counts[keras_signature]
-            computes_the_same = size is not None and size == _get_pointwise_size(torch_sublayer)
-            has_other_kind = torch_sublayer.kind != keras_sublayer.kind
-            if computes_the_same and has_other_kind and kinds_are_disjoint and has_equal_count:
-                counterparts[torch_signature] = keras_sublayer
+    torch_groups, keras_groups = _group_by_size(torch_sublayers), _group_by_size(keras_sublayers)
+    counterparts: dict[int, Sublayer] = {}
+    for size, torch_group in torch_groups.items():
+        keras_group = keras_groups.get(size, [])
+        kinds = [{sublayer.signature for sublayer in group} for group in (torch_group, keras_group)]
+        if len(torch_group) != len(keras_group) or kinds[0] == kinds[1] or 1 not in map(len, kinds):
+            continue
+        for torch_sublayer, keras_sublayer in zip(torch_group, keras_group, strict=True):
+            if torch_sublayer.kind != keras_sublayer.kind:
+                counterparts[id(torch_sublayer)] = keras_sublayer
     return [
-        _reshape(sublayer, counterparts[sublayer.signature]) if sublayer.signature in counterparts else sublayer
+        _reshape(sublayer, counterparts[id(sublayer)]) if id(sublayer) in counterparts else sublayer
         for sublayer in torch_sublayers
     ]
+
+
+def _group_by_size(sublayers: list[Sublayer]) -> dict[tuple[int, ...], list[Sublayer]]:
+    """Return the linear layers and the convolutions of single elements by their outputs and inputs."""
+    groups: dict[tuple[int, ...], list[Sublayer]] = {}
+    for sublayer in sublayers:
+        if (size := _get_pointwise_size(sublayer)) is not None:
+            groups.setdefault(size, []).append(sublayer)
+    return groups
 
 
 def align_wide_convolutions(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
