@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -134,10 +135,14 @@ class RecordWriter:
             self.facts["not_recorded"].append(sentence)
 
     def warn_of_no_step(self, sentence: str) -> None:
-        """Note a sentence, and warn with it, if the record has no step. Call it when the script ends."""
+        """Note a sentence, and warn with it, if the record has no step. Call it when the script ends.
+
+        If the script ends with an error, that is what its user has to read.
+        """
         if not self.facts["steps"]:
             self.note(sentence)
-            warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+            if getattr(sys, "last_value", None) is None:
+                warnings.warn(sentence, RuntimeWarning, stacklevel=3)
 
     def _guard(self, write: Callable[[], None]) -> None:
         if not self.is_open:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from common.diagnose.recorded.followed_batches import FollowedBatches
 from common.diagnose.recorded.followed_record import FollowedRecord
-from common.diagnose.recorded.variable_pairs import RecordedModel
+from common.diagnose.recorded.recorded_model import RecordedModel
 from common.errors import UserError
 from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts

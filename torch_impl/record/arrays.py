@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,36 @@ def convert_array(array: np.ndarray, template: torch.Tensor) -> torch.Tensor:
     return tensor if template.layout == torch.strided else tensor.to_sparse(layout=template.layout)
 
 
-def name_tensors(nested: object, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def name_tensors(nested: object) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (name, tensor) for the tensors in nested containers. A name joins keys and positions, as in "0.labels"."""
-    if isinstance(nested, torch.Tensor):
-        yield name or "0", nested
+    return ((name, leaf) for name, leaf in _walk(nested) if isinstance(leaf, torch.Tensor))
+
+
+def name_leaves(nested: object) -> dict[str, torch.Tensor]:
+    """Return the tensors of a batch, its NumPy arrays and its lists of lengths as tensors, by name."""
+    leaves = {
+        name: leaf if isinstance(leaf, torch.Tensor) else torch.from_numpy(np.array(leaf, order="C"))
+        for name, leaf in _walk(nested)
+    }
+    return {**leaves, **name_lengths(nested, leaves.values())}
+
+
+def _walk(nested: object, name: str = "") -> Iterator[tuple[str, torch.Tensor | np.ndarray]]:
+    """Yield the names and values of tensors and of arrays of numbers in nested containers."""
+    if isinstance(nested, torch.Tensor) or _is_array(nested):
+        yield name or "0", nested  # type: ignore[misc]
         return
     for key, value in _list_items(nested):
-        yield from name_tensors(value, f"{name}.{key}" if name else str(key))
+        yield from _walk(value, f"{name}.{key}" if name else str(key))
+
+
+def _is_array(value: object) -> bool:
+    """Check whether a value is a NumPy array that PyTorch of every version can convert."""
+    return (
+        isinstance(value, np.ndarray)
+        and (value.dtype.kind in "bif" or value.dtype == np.uint8)
+        and value.dtype.isnative
+    )
 
 
 def _list_items(nested: object) -> list[tuple[object, object]]:
@@ -64,15 +87,17 @@ def _list_items(nested: object) -> list[tuple[object, object]]:
 
 
 def replace_tensors(nested: Any, tensors: Mapping[str, torch.Tensor], name: str = "") -> Any:  # noqa: ANN401
-    """Return nested containers with some tensors replaced, and lists of integers by lists.
+    """Return nested containers with some tensors replaced, NumPy arrays by arrays, and lists of integers by lists.
 
     Args:
         nested: The containers.
-        tensors: The replacements by name, as in name_tensors and name_lengths.
+        tensors: The replacements by name, as in name_leaves.
         name: The name of the containers in others.
     """
     if isinstance(nested, torch.Tensor):
         return tensors.get(name or "0", nested)
+    if isinstance(nested, np.ndarray):
+        return tensors[name or "0"].numpy().astype(nested.dtype) if (name or "0") in tensors else nested
     if isinstance(nested, list) and name in tensors:
         return tensors[name].tolist()
 
@@ -108,10 +133,15 @@ def _are_integers(value: object) -> bool:
     return isinstance(value, list) and len(value) > 1 and all(type(number) is int for number in value)
 
 
-def name_lengths(nested: object) -> dict[str, torch.Tensor]:
-    """Return the lists with an integer for each example, such as lengths, as tensors by the names of name_tensors."""
+def name_lengths(nested: object, leaves: Iterable[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the lists with an integer for each example, such as lengths, as tensors by the names of name_tensors.
+
+    Args:
+        nested: The containers.
+        leaves: The tensors in them, which show the number of examples.
+    """
     items = [(key, value) for key, value in _list_items(nested) if _are_integers(value)]
-    counts = {len(tensor) for _, tensor in name_tensors(nested) if tensor.ndim} if items else set()
+    counts = {len(tensor) for tensor in leaves if tensor.ndim}
     return {str(key): torch.tensor(value) for key, value in items if len(value) in counts}  # type: ignore[arg-type]
 
 
@@ -121,10 +151,9 @@ def first_tensor(nested: object) -> torch.Tensor | None:
     return next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0] if tensors else None)
 
 
-def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a call by keyword or position, and lists with an integer for each example as tensors."""
-    arguments = {**{str(position): value for position, value in enumerate(args)}, **kwargs}
-    return {**arguments, **name_lengths(arguments)}
+def name_arguments(args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Return the arguments of a call by keyword or position, with NumPy arrays and lists of lengths as tensors."""
+    return name_leaves({**{str(position): value for position, value in enumerate(args)}, **kwargs})
 
 
 def list_references(nested: object) -> list[weakref.ref[torch.Tensor]]:

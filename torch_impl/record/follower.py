@@ -15,14 +15,14 @@ import torch
 
 from common.diagnose.recorded.followed_batches import FollowedBatches
 from common.diagnose.recorded.followed_record import FollowedRecord
-from common.diagnose.recorded.variable_pairs import RecordedModel
+from common.diagnose.recorded.recorded_model import RecordedModel
 from common.errors import UserError
 from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts
 from torch_impl.record.arrays import (
     convert_array,
     first_tensor,
-    name_lengths,
+    name_leaves,
     name_tensors,
     replace_tensors,
     view_tensor,
@@ -61,7 +61,7 @@ class Follower:
         self._record = FollowedRecord(str(directory), is_torch=True, map_file=map_file)
         self.identity = self._record.identity
         self._batches = FollowedBatches(self._record.side)
-        self.is_observing, self.is_waiting = False, False
+        self.is_observing, self.is_waiting, self._is_order_assumed = False, False, False
         self.before_batch: Callable[[], object] = lambda: None
         self._notes: list[str] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -114,6 +114,17 @@ class Follower:
         if self.is_waiting and any(parameter.grad is not None for parameter in parameters):
             raise UserError(NOT_LOADED.format(self._record.side.record.directory))
 
+    def check_order(self, model: torch.nn.Module, layers: list[LayerFacts]) -> None:
+        """Raise UserError if the script has called its layers in another order than that in which they got weights.
+
+        Args:
+            model: The unwrapped model.
+            layers: The layers in the order in which the first micro-batch entered them.
+        """
+        if self._is_order_assumed:
+            self._is_order_assumed = False
+            self._record.check_order(RecordedModel(True, describe_model(model, layers)))
+
     def _add_layers(self, model: torch.nn.Module, observed: list[LayerFacts]) -> list[LayerFacts]:
         """Return the layers of a part of a model, and after them the other layers with variables as they are defined.
 
@@ -125,6 +136,7 @@ class Follower:
         defined = describe_all_layers(model, name_variables(model))
         further = [layer for layer in defined if {*layer["variables"].values()} - known]
         if further:
+            self._is_order_assumed = True
             others = f"{further[0]['path']} and {len(further) - 1} others" if further[1:] else further[0]["path"]
             self._notes.append(
                 f"weights: the script calls {observed[0]['path']} first and not the model: {others} got weights in the "
@@ -152,7 +164,8 @@ class Follower:
         def replace(
             module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
         ) -> tuple[tuple[object, ...], dict[str, object]]:
-            return args, self.replace_batch(kwargs) if torch.is_grad_enabled() else kwargs
+            replaces = torch.is_grad_enabled() and not self.is_observing  # an extra pass gets the replaced batch
+            return args, self.replace_batch(kwargs) if replaces else kwargs
 
         self._handles.append(find_entry(model)[0].register_forward_pre_hook(replace, with_kwargs=True))
 
@@ -214,7 +227,7 @@ class Follower:
         if self.is_waiting:
             self._watch_copies()  # the script may call a copy of the model before the model
             self._watch_copies = lambda: None
-        tensors = {**dict(name_tensors(batch)), **name_lengths(batch)}
+        tensors = name_leaves(batch)
         leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
         arrays = self._batches.fill(leaves, *find_rank())
         if arrays is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from common.recording.other_arrays import list_keys, list_others, list_used
-from torch_impl.record.arrays import name_lengths, name_tensors, view_tensor
+from torch_impl.record.arrays import name_leaves, view_tensor
 from torch_impl.record.copies import Copies
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class LoaderBatches:
         used: dict[str, torch.Tensor] = {}
         most_elements = -1
         for batch in reversed(self._batches):
-            tensors = {**dict(name_tensors(batch)), **name_lengths(batch)}
+            tensors = name_leaves(batch)
             leaves = {name: view_tensor(tensor) for name, tensor in tensors.items()}
             if (elements := sum(leaves[name].size for name in list_used(leaves, received.values()))) > most_elements:
                 used, most_elements = tensors, elements

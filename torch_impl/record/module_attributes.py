@@ -8,7 +8,7 @@ import torch
 
 from common.recording.layer_attributes import LayerAttributes
 
-IGNORED = {*vars(torch.nn.Module())} - {"_buffers"}  # a dict of tensors
+IGNORED = {*vars(torch.nn.Module())} - {"_buffers", "_parameters"}  # dicts of tensors
 
 
 def keep_attributes(model: torch.nn.Module) -> LayerAttributes:
@@ -26,8 +26,11 @@ def _list_parts(module: torch.nn.Module) -> list[object]:
 
 
 def _restore_tensor(tensor: torch.Tensor) -> Callable[[], None]:
-    """Return a function that restores the values that a tensor has now. A forward pass changes no parameters."""
-    if isinstance(tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+    """Return a function that restores the values that a tensor has now.
+
+    A forward pass changes no parameters, other than frozen ones, such as those of a momentum encoder.
+    """
+    if (isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad) or tensor.layout != torch.strided:
         return lambda: None
     values = tensor.detach().clone()
 

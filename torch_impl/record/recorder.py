@@ -176,6 +176,8 @@ class Recorder:
         def checked(*args: object, **kwargs: object) -> object:
             if self._follower is not None and self._is_recording:
                 self._follower.check_weights(x for group in self._optimizer.param_groups for x in group["params"])
+                if self._observer.layers is not None:
+                    self._follower.check_order(self._model, self._observer.layers)
             return self._guard(function)(*args, **kwargs)
 
         return checked

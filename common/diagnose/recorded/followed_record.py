@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from common.diagnose.recorded.followed_layers import FollowedLayers
+from common.diagnose.recorded.passive_copies import list_passive_copies
+from common.diagnose.recorded.recorded_model import RecordedModel
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.variable_pairs import RecordedModel, pair_recorded_models
+from common.diagnose.recorded.variable_pairs import ModelPairs, pair_recorded_models
 from common.errors import UserError
 from common.recording.record_reader import open_record
 
@@ -38,6 +40,7 @@ class FollowedRecord:
         self.identity = self.side.record.ranks[0].hash_first_step()
         self.layers: FollowedLayers | None = None
         self._map_file = None if map_file is None else Path(map_file)
+        self._sources: dict[str, tuple[str, ...]] = {}  # the record's variables by that of the script that took them
 
     def _warn_unpaired(self, names: Sequence[str], own_names: Sequence[str]) -> None:
         """Warn about variables of the record and of the script without counterparts, if both have some."""
@@ -66,6 +69,7 @@ class FollowedRecord:
         start = self.side.read_weights(0)
         pairs = pair_recorded_models(self.side.model, model, self._map_file)
         self.layers = FollowedLayers(self.side, pairs.layers)
+        self._sources = _list_sources(pairs)
         trained = {name for name, facts in model.facts["variables"].items() if facts["trainable"]}
         if trained and trained <= set(pairs.unpaired_b):
             raise UserError(
@@ -86,4 +90,28 @@ class FollowedRecord:
                         f"{name}: has the shape {list(shape)}, and {[*followed[name].shape]} in {directory}; build the "
                         "same model, or pair the variables by map=FILE"
                     )
+        paired = {name for match in pairs.variables for name in match.names_b}
+        for name, copied in list_passive_copies(model).items():
+            if name not in paired and np.array_equal(weights[name], weights[copied]):
+                followed[name] = followed[copied]
         return followed
+
+    def check_order(self, model: RecordedModel) -> None:
+        """Raise UserError if the layers, in the order in which the script called them, should have got other weights.
+
+        Args:
+            model: The script's model after a whole step.
+        """
+        sources = _list_sources(pair_recorded_models(self.side.model, model, self._map_file))
+        called = {name for layer in model.facts["layers"] for name in layer["variables"].values()}
+        known = [name for name in sources if name in called and name in self._sources]
+        if moved := [name for name in known if sources[name] != self._sources[name]]:
+            raise UserError(
+                f"{self.side.record.directory}: the script calls its layers in another order than it defines them, so "
+                f"that {len(moved)} variables, such as {moved[0]}, got the weights of others; call the model itself, "
+                "or pair the variables by map=FILE"
+            )
+
+
+def _list_sources(pairs: ModelPairs) -> dict[str, tuple[str, ...]]:
+    return {name: match.names_a for match in pairs.variables for name in match.names_b}

@@ -11,9 +11,9 @@ import numpy as np
 from common.diagnose.recorded.example_rows import join_ranks
 from common.diagnose.recorded.recorded_batches import RecordedBatches
 from common.diagnose.recorded.recorded_gradients import RecordedGradients
+from common.diagnose.recorded.recorded_model import RecordedModel
 from common.diagnose.recorded.script_changes import ScriptChanges
 from common.diagnose.recorded.time_axis import find_recorded_sizes, put_examples_first
-from common.diagnose.recorded.variable_pairs import RecordedModel
 from common.errors import UserError
 from common.map.description import RecordedCall
 from common.recording.record_format import LayerFacts, OptimizerFacts, StepFacts

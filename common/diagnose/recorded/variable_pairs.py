@@ -6,12 +6,13 @@ PyTorch's arrays are then converted to Keras's layout. The layout in which both 
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.layer_vocabulary import find_common_kind, translate_attributes
+from common.diagnose.recorded.passive_copies import remove_passive_copies
+from common.diagnose.recorded.recorded_model import RecordedModel, describe_recorded_model
 from common.diagnose.recorded.variable_match import (
     VariableMatch,
     are_other_statistics,
@@ -23,27 +24,12 @@ from common.diagnose.recorded.variable_match import (
 from common.errors import UserError
 from common.map.assumed_layout import USUAL_LAYOUT, AssumedLayout, list_layouts
 from common.map.comparable_layers import list_comparable_layers
-from common.map.description import Connection, LayerDescription, ModelDescription, VariableDescription
 from common.map.keras_layers import split_keras_layers
 from common.map.map_file import read_map
 from common.map.pair_variables import ParameterMap, pair_variables
 from common.map.torch_layers import split_torch_layers
-from common.recording.record_format import ModelFacts
 
 NUMBER = re.compile(r"_\d+(?=[/#]|$)")  # the number with which Keras ends the name of a layer, such as conv2d_1
-
-
-@dataclass(frozen=True)
-class RecordedModel:
-    """A model as a recorder describes it, in a record or in the process of a script.
-
-    Attributes:
-        is_torch: Whether it is a model of PyTorch.
-        facts: The description.
-    """
-
-    is_torch: bool
-    facts: ModelFacts
 
 
 @dataclass(frozen=True)
@@ -74,6 +60,7 @@ def pair_recorded_models(
         variables = _match_by_name(a, b)
         layers = _pair_layers_by_path(a, b)
     else:
+        a, b = remove_passive_copies(a, b), remove_passive_copies(b, a)
         torch, keras = (a, b) if a.is_torch else (b, a)
         descriptions = describe_recorded_model(torch), describe_recorded_model(keras)
         transformations = read_map(map_file, *descriptions) if map_file else {}
@@ -105,46 +92,6 @@ def _list_unpaired(model: RecordedModel, other: RecordedModel, paired: set[str])
         for name, facts in model.facts["variables"].items()
         if name not in paired and (model.is_torch == other.is_torch or "float" in facts["dtype"])
     ]
-
-
-def describe_recorded_model(model: RecordedModel) -> ModelDescription:
-    """Return the description of a recorded model, as common.map uses it."""
-    variables = {
-        name: VariableDescription(name, tuple(facts["shape"]), facts["trainable"])
-        for name, facts in model.facts["variables"].items()
-        if "float" in facts["dtype"]
-    }
-    layers = [
-        LayerDescription(
-            layer["kind"],
-            layer["path"],
-            translate_attributes(layer, model.is_torch),
-            {role: name for role, name in layer["variables"].items() if name in variables},
-            tuple(layer["unflattened_shape"]) if layer["unflattened_shape"] else None,
-            layer["composite"],
-            Connection((), layer["source"]) if "source" in layer else None,
-        )
-        for layer in model.facts["layers"]
-        if layer["variables"]
-    ]
-    owned = {name for layer in layers for name in layer.variables.values()}
-    unowned = [name for name in variables if name not in owned]
-    layers += _describe_uncalled(unowned, "." if model.is_torch else "/")
-    return ModelDescription(layers, variables, unowned, has_channels=False)
-
-
-def _describe_uncalled(names: Sequence[str], separator: str) -> list[LayerDescription]:
-    """Return layers that the script does not call: other code may use their variables, such as an embedding's weight.
-
-    Args:
-        names: The names of the variables.
-        separator: The text between the path of a layer and the role of its variable.
-    """
-    roles: dict[str, dict[str, str]] = {}
-    for name in names:
-        path, _, role = name.rpartition(separator)
-        roles.setdefault(path, {})[role] = name
-    return [LayerDescription("", path, {}, variables) for path, variables in roles.items()]
 
 
 def _pair_names(names_a: list[str], names_b: list[str]) -> list[tuple[str, str]]:

@@ -83,6 +83,25 @@ def test_objects_with_attributes_and_lists_of_lengths_follow(tmp_path: Path) -> 
     assert_follows(tmp_path, Bag, [make([0, 1, 2, 3]), make([3, 2, 1, 0])], lose)
 
 
+@pytest.mark.parametrize("converts", [True, False])
+def test_numpy_arrays_follow(converts: bool, tmp_path: Path) -> None:
+    """The script, or its model, makes tensors of them."""
+
+    class Sums(Bag):
+        def forward(self, ids: Any, lengths: list[int] | None = None) -> torch.Tensor:
+            return super().forward(torch.as_tensor(ids), lengths)
+
+    def make(order: list[int]) -> list[dict[str, np.ndarray]]:
+        return [{"ids": IDS[x].numpy(), "scores": LABELS[x].numpy().astype(np.float64)} for x in order]
+
+    def lose(model: nn.Module, batch: dict[str, np.ndarray]) -> torch.Tensor:
+        assert batch["scores"].dtype == np.float64
+        ids: Any = torch.from_numpy(batch["ids"]) if converts else batch["ids"]
+        return functional.mse_loss(model(ids), torch.from_numpy(batch["scores"]).float())
+
+    assert_follows(tmp_path, Sums, [make([0, 1, 2, 3]), make([3, 2, 1, 0])], lose)
+
+
 def test_lists_of_lengths_in_tuples_follow(tmp_path: Path) -> None:
     def make(order: list[int]) -> list[tuple[torch.Tensor, list[int], torch.Tensor]]:
         return [(IDS[x], LENGTHS[x], LABELS[x]) for x in order]

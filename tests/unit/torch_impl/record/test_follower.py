@@ -162,6 +162,27 @@ class LazyModel(nn.Module):
         return self.head(self.lazy(features))
 
 
+class MomentumEncoder(nn.Module):
+    """Moves a frozen copy of its encoder in each pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.copy = nn.Linear(5, 3), nn.Linear(5, 3).requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.copy.weight.mul_(0.9).add_(self.encoder.weight, alpha=0.1)
+            self.copy.bias.data = self.copy.bias.data * 0.9
+        return torch.as_tensor(self.encoder(x) - self.copy(x))
+
+
+def test_the_pass_that_shows_the_layers_restores_frozen_weights() -> None:
+    model = MomentumEncoder()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    observe_layers(model, model, (torch.zeros(2, 5),), {})
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
 def test_modules_that_the_pass_builds_keep_their_attributes() -> None:
     model = LazyModel()
     observe_layers(model, model, (draw(0)[0][0],), {})

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from common.diagnose.recorded.variable_pairs import ModelPairs, RecordedModel, pair_recorded_models
+from common.diagnose.recorded.recorded_model import RecordedModel
+from common.diagnose.recorded.variable_pairs import ModelPairs, pair_recorded_models
 from common.recording.record_format import ModelFacts
 
 Layers = list[tuple[str, str, dict[str, list[int]], str]]  # kind, path, shapes by role, source
 
 
-def _build_model(*, is_torch: bool, layers: Layers, uncalled: dict[str, list[int]] | None = None) -> RecordedModel:
+def build_model(*, is_torch: bool, layers: Layers, uncalled: dict[str, list[int]] | None = None) -> RecordedModel:
     separator = "." if is_torch else "/"
     variables = {f"{path}{separator}{role}": shape for _, path, shapes, _ in layers for role, shape in shapes.items()}
     facts: list[dict[str, Any]] = [
@@ -41,8 +42,8 @@ def _pair(torch: RecordedModel, keras: RecordedModel) -> ModelPairs:
 @pytest.mark.parametrize(("shape", "keras_shape"), [([16, 8], [8, 16]), ([16, 8], [16, 8])])
 def test_variable_of_a_layer_that_is_not_called_is_paired(shape: list[int], keras_shape: list[int]) -> None:
     """The script reads the weight of an embedding."""
-    torch = _build_model(is_torch=True, layers=[("Codes", "codes", {}, "")], uncalled={"codes.table.weight": shape})
-    keras = _build_model(is_torch=False, layers=[("Codes", "codes", {"table": keras_shape}, "")])
+    torch = build_model(is_torch=True, layers=[("Codes", "codes", {}, "")], uncalled={"codes.table.weight": shape})
+    keras = build_model(is_torch=False, layers=[("Codes", "codes", {"table": keras_shape}, "")])
     pairs = _pair(torch, keras)
     assert [(match.names_a, match.names_b) for match in pairs.variables] == [
         (("codes.table.weight",), ("codes/table",))
@@ -64,7 +65,7 @@ def _build_branches(*, is_torch: bool, order: str, has_sources: bool) -> Recorde
         source = f"conv{number}" if has_sources else ""
         path = f"norm{number}" if is_torch else "abc"[int(number) - 1]  # names do not show the pairs
         layers.append((kinds[1], path, {roles[1]: [4], moving: [4]}, source))
-    return _build_model(is_torch=is_torch, layers=layers)
+    return build_model(is_torch=is_torch, layers=layers)
 
 
 @pytest.mark.parametrize("has_sources", [True, False])
@@ -78,8 +79,8 @@ def test_norms_of_branches_are_paired_by_the_layers_before_them(has_sources: boo
 @pytest.mark.parametrize(("activation", "differs"), [("relu", True), ("tanh", False)])
 def test_activation_of_a_recurrent_layer_is_a_setting(activation: str, differs: bool) -> None:
     shapes = {"weight_ih_l0": [12, 4], "weight_hh_l0": [12, 3], "bias_ih_l0": [12], "bias_hh_l0": [12]}
-    torch = _build_model(is_torch=True, layers=[("LSTM", "rnn", shapes, "")])
-    keras = _build_model(
+    torch = build_model(is_torch=True, layers=[("LSTM", "rnn", shapes, "")])
+    keras = build_model(
         is_torch=False,
         layers=[("LSTM", "rnn", {"kernel": [4, 12], "recurrent_kernel": [3, 12], "bias": [12]}, "")],
     )
@@ -90,7 +91,7 @@ def test_activation_of_a_recurrent_layer_is_a_setting(activation: str, differs: 
 
 
 def test_another_layer_of_the_size_of_fused_projections_is_not_split() -> None:
-    torch = _build_model(
+    torch = build_model(
         is_torch=True,
         layers=[
             ("Linear", "block.qkv", {"weight": [48, 16], "bias": [48]}, ""),
@@ -100,7 +101,7 @@ def test_another_layer_of_the_size_of_fused_projections_is_not_split() -> None:
     )
     names = ("query", "key", "value", "output")
     projections: Layers = [("Dense", name, {"kernel": [16, 16], "bias": [16]}, "") for name in names]
-    keras = _build_model(
+    keras = build_model(
         is_torch=False, layers=[*projections, ("Dense", "logits", {"kernel": [16, 48], "bias": [48]}, "")]
     )
     pairs = _pair(torch, keras)
@@ -112,8 +113,8 @@ def test_another_layer_of_the_size_of_fused_projections_is_not_split() -> None:
 
 @pytest.mark.parametrize(("name", "is_paired"), [("std", False), ("x_std", False), ("var", True)])
 def test_a_standard_deviation_gets_no_variance(name: str, is_paired: bool) -> None:
-    torch = _build_model(is_torch=True, layers=[("Scale", "scale", {"mean": [3], name: [3]}, "")])
-    keras = _build_model(is_torch=False, layers=[("Normalization", "scale", {"mean": [3], "variance": [3]}, "")])
+    torch = build_model(is_torch=True, layers=[("Scale", "scale", {"mean": [3], name: [3]}, "")])
+    keras = build_model(is_torch=False, layers=[("Normalization", "scale", {"mean": [3], "variance": [3]}, "")])
     pairs = _pair(torch, keras)
     names = {match.names_a: match.names_b for match in pairs.variables}
     assert names.get((f"scale.{name}",)) == (("scale/variance",) if is_paired else None)
@@ -139,6 +140,6 @@ def test_norms_of_shortcuts_follow_other_convolutions_than_those_of_the_main_bra
         head = (
             ("Linear", "head", {"weight": [3, 4]}, "norm1") if is_torch else ("Dense", "head", {"kernel": [4, 3]}, "")
         )
-        models.append(_build_model(is_torch=is_torch, layers=[*layers, head]))
+        models.append(build_model(is_torch=is_torch, layers=[*layers, head]))
     paths = {layer.path_a: layer.path_b for layer in _pair(*models).layers if layer.path_a.startswith("norm")}
     assert paths == {"norm1": "a", "norm2": "b"}
