@@ -10,6 +10,7 @@ import torch
 
 from common.recording.gradient_changes import find_changes
 from torch_impl.record.arrays import copy_tensor, view_tensor
+from torch_impl.record.weight_samples import WeightSamples
 
 Arrays = dict[str, np.ndarray]
 
@@ -38,7 +39,7 @@ class GradientObserver:
 
     def __init__(self, name_parameters: Callable[[], dict[str, torch.Tensor]]) -> None:
         """Prepare to copy. name_parameters: returns the current parameters by name."""
-        self._name_parameters = name_parameters
+        self._name_parameters, self._weights = name_parameters, WeightSamples()
         self._after_backward: Arrays = {}
         self._local: Arrays = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -94,6 +95,14 @@ class GradientObserver:
             are_known = not (changes.factors or changes.others)
         if not are_known:
             self.copy_after_backward()
+
+    def keep_weights(self) -> None:
+        """Keep samples of the weights with which the first gradients of a step are computed."""
+        self._weights.take(self._name_parameters())
+
+    def have_weights_changed(self) -> bool:
+        """Return whether the script has changed weights since `keep_weights`."""
+        return bool(self._weights.list_changed(self._name_parameters()))
 
     def are_cleared(self) -> bool:
         """Check whether the script set all gradients to zero or None since the last backward pass."""

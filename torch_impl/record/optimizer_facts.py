@@ -14,10 +14,15 @@ from torch_impl.record.hand_updates import HandUpdates
 
 
 def unwrap_optimizer(optimizer: object) -> torch.optim.Optimizer | None:
-    """Return PyTorch's optimizer, without the objects that wrap it, such as Accelerate's; or None."""
+    """Return PyTorch's optimizer, without the objects that wrap it, such as Accelerate's; or None.
+
+    An optimizer may also wrap another one that updates its parameters, such as that of sharpness-aware minimization.
+    """
     while optimizer is not None:
         if isinstance(optimizer, torch.optim.Optimizer) and "_optimizer_step_pre_hooks" in vars(optimizer):
-            return optimizer
+            parts = [part for part in vars(optimizer).values() if isinstance(part, torch.optim.Optimizer)]
+            inner = [part for part in parts if part.param_groups is optimizer.param_groups]
+            return inner[0] if len(inner) == 1 else optimizer
         optimizer = getattr(optimizer, "optimizer", None)
     return None
 

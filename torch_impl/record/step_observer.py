@@ -120,9 +120,7 @@ class StepObserver:
         selections = losses, list_marks(calls), self._calls.copies, self.operations.find_number
         operands = [*operands, *describe_selections(*selections)]
         self._notes_of_pass = notes.list_batch_notes(calls, loss_calls, operands)
-        if self.step.micro_batches and self._gradients.are_cleared():
-            self._forget_passes_of_others()
-            self.step.dropped_micro_batches = len(self.step.micro_batches)
+        self._see_earlier_passes()
         operations = self.operations.finish(loss) if self.operations.is_observing else None
         value = float(loss.detach()) if loss is not None else None
         batch = MicroBatch(calls, loss_calls, value, operands, operations)
@@ -150,6 +148,18 @@ class StepObserver:
         elif optimizer is not self._optimizer and self.step.micro_batches:
             self._used_elsewhere = len(self.step.micro_batches)
             self._calls.records_layers = self.step.number == 1
+
+    def _see_earlier_passes(self) -> None:
+        """Notice whether the script has set the gradients of the step's earlier passes to zero.
+
+        An optimizer may use them before, to change the weights for the next pass, as sharpness-aware minimization does.
+        """
+        if not self.step.micro_batches:
+            self._gradients.keep_weights()
+        elif self._gradients.are_cleared():
+            self._forget_passes_of_others()
+            if not self._gradients.have_weights_changed():
+                self.step.dropped_micro_batches = len(self.step.micro_batches)
 
     def _forget_passes_of_others(self) -> None:
         """Forget the micro-batches for the update of another optimizer, such as the generator's of a GAN."""

@@ -41,6 +41,42 @@ def test_dropped_micro_batches(clears: bool, tmp_path: Path) -> None:
         assert step.get("dropped_micro_batches") == (2 if clears else None)
 
 
+class SharpnessAware(torch.optim.Optimizer):
+    """Moves the weights to where the loss is higher, and updates with the gradients there by another optimizer."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.1)
+        self.param_groups = self.base.param_groups
+
+    @torch.no_grad()
+    def climb(self, share: float) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter.add_(share * self.state[parameter].setdefault("gradient", parameter.grad.clone()))
+
+
+def test_the_first_pass_of_sharpness_aware_minimization_is_not_dropped(tmp_path: Path) -> None:
+    def update_by_two_passes(model: Any, optimizer: Any) -> torch.Tensor:
+        tokens, labels = draw_batch()
+        compute_loss(model(tokens), labels).backward()
+        optimizer.climb(0.05)
+        optimizer.zero_grad()
+        loss = compute_loss(model(tokens), labels)
+        loss.backward()
+        optimizer.climb(-0.05)
+        optimizer.base.step()
+        optimizer.zero_grad()
+        optimizer.state.clear()
+        return loss.detach()
+
+    train(tmp_path, update_by_two_passes, build_optimizer=lambda model: SharpnessAware(model.parameters()))
+    facts = read_facts(tmp_path)
+    assert [step["micro_batches"] for step in facts["steps"]] == [2, 2, 2]
+    assert not any("dropped_micro_batches" in step for step in facts["steps"])
+    assert facts["optimizer"]["name"] == "torch.optim.sgd.SGD"
+
+
 @pytest.mark.parametrize("is_averaged", [False, True])
 def test_weights_that_change_between_updates(is_averaged: bool, tmp_path: Path) -> None:
     def update_and_average(model: Any, optimizer: Any) -> torch.Tensor:
