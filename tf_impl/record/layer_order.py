@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from common.recording.record_format import LayerFacts
 from tf_impl.record.model_facts import Layer, get_kind
+
+NUMBERED = re.compile(r"keras_tensor(?:_(\d+))?$")  # the name of the output of a layer, which Keras 3 numbers
 
 
 def order_layers(
@@ -25,10 +28,10 @@ def order_layers(
 
 
 def _order_branches(layers: Mapping[str, Layer], facts: Sequence[LayerFacts]) -> list[LayerFacts]:
-    """Return the layers with those that have one distance from the outputs of a functional model in order.
+    """Return the layers with those of functional models in the order in which the script called them.
 
-    Keras calls such layers in any order, such as the skip connections of a WaveNet from the last block to the first.
-    They are sorted by their distance from the inputs.
+    Keras calls them by their distance from the outputs, and layers of one distance in any order, such as the skip
+    connections of a WaveNet from the last block to the first.
 
     Args:
         layers: The layers by path.
@@ -50,7 +53,26 @@ def _order_branches(layers: Mapping[str, Layer], facts: Sequence[LayerFacts]) ->
     return ordered
 
 
-def _rank_operations(model: Layer) -> dict[object, tuple[int, int]]:
+def _rank_operations(model: Layer) -> Mapping[object, int | tuple[int, int]]:
+    """Return the ranks of the operations of a functional model in the order in which its script called them."""
+    return _rank_by_outputs(model) or _rank_by_distance(model)
+
+
+def _rank_by_outputs(model: Layer) -> dict[object, int]:
+    """Return the numbers of the outputs of operations, by identity. Keras 2 has no numbers."""
+    ranks: dict[object, int] = {}
+    for node in (node for depth in model._nodes_by_depth.values() for node in depth):
+        names = [tensor.name for tensor in tf.nest.flatten(node.outputs)]
+        numbers = [int(match[1] or 0) for name in names if (match := NUMBERED.match(name))]
+        operation = getattr(node, "operation", None)
+        if not numbers and not getattr(node, "is_input", False):
+            return {}
+        if numbers:
+            ranks[id(operation)] = min(numbers[0], ranks.get(id(operation), numbers[0]))
+    return ranks
+
+
+def _rank_by_distance(model: Layer) -> dict[object, tuple[int, int]]:
     """Return (-depth, level) of the operations of a functional model, by identity.
 
     The depth is the largest number of operations to an output, and the level the largest number from an input.
@@ -71,7 +93,7 @@ def _rank_operations(model: Layer) -> dict[object, tuple[int, int]]:
 def _order_heads(
     layers: Mapping[str, Layer], arrays: Mapping[str, object], facts: Sequence[LayerFacts], names: Sequence[str]
 ) -> list[LayerFacts]:
-    """Return the layers in their order, but sort layers of a functional model that receive the same tensor.
+    """Return the layers in their order, but sort layers of a functional model of Keras 2 that receive the same tensor.
 
     Keras calls such layers in any order, such as the second of two heads before the first one. They are sorted by the
     order of their variables.
@@ -82,7 +104,7 @@ def _order_heads(
         facts: Their descriptions in order.
         names: The names of the model's variables in their order.
     """
-    graphs = [layer for layer in layers.values() if get_kind(layer) == "Functional"]
+    graphs = [x for x in layers.values() if get_kind(x) == "Functional" and not _rank_by_outputs(x)]
     members = {id(layer) for graph in graphs for layer in graph.layers}
     groups: dict[object, list[LayerFacts]] = {}
     for layer in facts:

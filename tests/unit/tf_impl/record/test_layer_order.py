@@ -54,3 +54,16 @@ def test_nested_models_keep_their_layers_together(tmp_path: Path) -> None:
     assert [layer["path"].rpartition("/")[2] for layer in layers] == [
         "model", "encoder", "encoder_first", "encoder_last", "middle", "decoder", "decoder_first", "decoder_last"
     ]  # fmt: skip
+
+
+def test_branches_are_in_the_order_in_which_the_script_calls_their_layers(tmp_path: Path) -> None:
+    """Keras computes the longer branch of an hourglass first."""
+    outer = keras.layers.Dense(2, name="outer")(inputs := keras.Input((12, 2)))
+    inner = keras.layers.Dense(2, name="inner_1")(inputs)
+    inner = keras.layers.Dense(2, name="inner_2")(inner)
+    model = keras.Model(inputs, keras.layers.Add()([outer, inner]))
+    model.compile("sgd", "mse")
+    model.fit(X, X, batch_size=4, verbose=0, callbacks=[FitRecorder(str(tmp_path / "record"), steps=1)])
+    layers = json.loads((tmp_path / "record/record.json").read_text())["model"]["layers"]
+    paths = [layer["path"].rpartition("/")[2] for layer in layers if layer["variables"]]
+    assert paths == ["outer", "inner_1", "inner_2"]
