@@ -8,7 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from common.diagnose.recorded.followed_arrays import OTHER
-from common.diagnose.recorded.matched_arrays import has_equal_shape, has_same_shape, have_other_ranges, match_in_order
+from common.diagnose.recorded.matched_arrays import (
+    are_whole,
+    has_equal_shape,
+    has_same_shape,
+    have_other_ranges,
+    match_in_order,
+)
+from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 Arrays = Mapping[str, np.ndarray]
@@ -20,7 +27,10 @@ LABEL_NAMES = ("label", "labels", "target", "targets", "y", "y_true")  # in scri
 def read_keys(side: RecordedSide) -> dict[str, str]:
     """Return the names in the followed script's batch of what its model and its loss received, by recorded name."""
     facts = side.get_facts(side.record.steps[0])
-    return {name.replace("/", " ", 1): key for name, key in facts.get("keys", {}).items()}
+    keys = {name.replace("/", " ", 1): key for name, key in facts.get("keys", {}).items()}
+    if f"label {CLASS_WEIGHTS}" in keys:  # which may be the weights of the examples
+        keys[f"label {SAMPLE_WEIGHTS}"] = keys[f"label {CLASS_WEIGHTS}"]
+    return keys
 
 
 def get_key(name: str) -> str:
@@ -57,10 +67,16 @@ def match_structure(leaves: Arrays, arrays: Arrays, keys: Mapping[str, str]) -> 
     """
     places = name_places(arrays, keys)
     fit = places.keys() == leaves.keys() and all(
-        has_equal_shape(arrays[places[leaf]], array) and not have_other_ranges(array, arrays[places[leaf]])
-        for leaf, array in leaves.items()
+        _may_be_same(arrays[places[leaf]], array) for leaf, array in leaves.items()
     )
     return {leaf: places[leaf] for leaf in leaves} if fit else {}
+
+
+def _may_be_same(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether a recorded array may be in the place of the script's array. Whole numbers may have any type."""
+    if are_whole(array) and are_whole(template):
+        array = array.astype(template.dtype)
+    return has_equal_shape(array, template) and not have_other_ranges(template, array)
 
 
 def match_micro_batch(leaves: Arrays, arrays: Arrays, keys: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 
 from common.diagnose.recorded.example_axis import list_surplus_numbering
+from common.diagnose.recorded.example_order import are_one_hot
 from common.diagnose.recorded.followed_arrays import ALL_CALLS, LATER_CALL, OTHER, FollowedArrays
 from common.diagnose.recorded.leaf_keys import (
     LABEL_NAMES,
@@ -22,6 +23,7 @@ from common.diagnose.recorded.leaf_keys import (
     read_keys,
 )
 from common.diagnose.recorded.matched_arrays import (
+    FEWEST,
     are_copies,
     has_converted_shape,
     has_equal_shape,
@@ -33,14 +35,16 @@ from common.diagnose.recorded.matched_arrays import (
     has_same_shape,
     has_same_shape_of_data,
     have_other_ranges,
+    is_constant,
     is_continuous,
     is_mask_of_other,
     match_by_values,
+    match_copies,
     match_in_order,
 )
 from common.diagnose.recorded.operations.operation_words import locate
 from common.diagnose.recorded.operations.section_side import SectionSide
-from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.diagnose.recorded.operations.tensor_matches import SAME_NUMBERS, TensorMatches
 from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.errors import UserError
@@ -48,7 +52,6 @@ from common.recording.operation_format import Operation
 from common.recording.record_format import OPERAND
 
 Arrays = dict[str, np.ndarray]
-SAME_NUMBERS = 1e-6  # largest relative difference of the statistics of two tensors with the same numbers
 LABEL = "batch/0/label/"  # the begin of the names of labels among the operations
 MADE = " (constant: made by the script)"
 
@@ -106,6 +109,7 @@ class LeafMatcher:
             if moved:
                 self.add_note(f"batches: {', '.join(moved)}, because their values contradict the order; check this")
             matches |= best
+        matches |= match_copies(leaves, matches)
         for leaf, name in matches.items():
             if name in self._computed:
                 self._refuse_computed(leaf, name)
@@ -211,6 +215,9 @@ class LeafMatcher:
             named: Names of recorded arrays that have the key of the array that they replace, so that they fit no other.
         """
         directory = self._side.record.directory
+        if array.dtype.kind in "iu" and array.size >= FEWEST and is_constant(array):  # a data set returns labels, too
+            self.add_note(f"batches: {leaf} of the script's batch is not replaced: its numbers are all the same")
+            return
         # A script computes the labels of real and fake images itself, and the inputs of later calls with another model
         own_arrays = [
             name
@@ -222,11 +229,8 @@ class LeafMatcher:
         excluded = {*named, *(name for name in own_arrays if not name.startswith(LATER_CALL))}
         is_known = any(name.startswith("label ") or (name in own_arrays and not may_be_label) for name in arrays)
         is_known |= self._has_no_labels()
-        if (
-            is_known
-            and are_used
-            and not any(has_like_shape(known, array) for name, known in arrays.items() if name not in excluded)
-        ):
+        is_like_any = any(has_like_shape(known, array) for name, known in arrays.items() if name not in excluded)
+        if is_known and are_used and not is_like_any:
             listed = ", ".join(name + (MADE if self._arrays.is_made(known) else "") for name, known in arrays.items())
             reason = f"the followed script's model and loss received only {listed}" if listed else "no array is like it"
             self.add_note(f"batches: {leaf} of the script's batch is not replaced: {reason}")
@@ -267,12 +271,13 @@ class LeafMatcher:
     def _exclude_constants(self, fits: Callable[[np.ndarray, np.ndarray], bool]) -> Callable[..., bool]:
         """Return a check by which labels that the followed script made replace no continuous values, nor masks ids.
 
-        Nor do integers, such as lengths, replace fractions of them.
+        Nor do integers, such as lengths, replace fractions of them, nor smoothed labels one-hot ones.
         """
         return lambda array, template: (
             fits(array, template)
             and not (self._arrays.is_made(array) and is_continuous(template))
             and not (array.ndim == 1 and array.dtype.kind in "iu" and is_continuous(template))
+            and not (is_continuous(array) and template.shape[-1:] > (1,) and are_one_hot(template))
             and not (is_mask_of_other(array, template) or is_mask_of_other(template, array))
         )
 

@@ -73,8 +73,20 @@ def _compute_cost(is_in_order: bool, template: np.ndarray, array: np.ndarray) ->
     return OTHER_RANGES * have_other_ranges(template, array) + (not is_in_order)
 
 
+def match_copies(leaves: Mapping[str, np.ndarray], matches: Mapping[str, str]) -> dict[str, str]:
+    """Return the recorded arrays of leaves that are copies of other leaves, as labels of a model with two outputs."""
+    copies = {}
+    for leaf, array in leaves.items():
+        equal = (name for name in matches if np.array_equal(leaves[name], array))
+        if leaf not in matches and not is_constant(array) and (copied := next(equal, None)) is not None:
+            copies[leaf] = matches[copied]
+    return copies
+
+
 def have_other_ranges(template: np.ndarray, array: np.ndarray) -> bool:
-    """Check whether most values of one array are outside of the range of the other array."""
+    """Check whether most values of one array are outside of the range of the other array, or only one has fractions."""
+    if template.shape == array.shape and are_whole(template) != are_whole(array):
+        return not (is_constant(template) or is_constant(array))
     samples = [np.nan_to_num(x.astype(np.float64)).ravel() for x in (template, array)]
     counts = [x.size if x.dtype.kind in "iub" else len(x) if x.size else 0 for x in (template, array)]
     if min(counts) < FEWEST:
@@ -86,6 +98,11 @@ def have_other_ranges(template: np.ndarray, array: np.ndarray) -> bool:
 def is_constant(array: np.ndarray) -> bool:
     """Check whether all elements are the same, as in labels that a script makes with ones_like."""
     return array.size > 1 and bool((array == array.flat[0]).all())
+
+
+def are_whole(array: np.ndarray) -> bool:
+    """Check whether an array has only whole numbers, whatever its type."""
+    return array.dtype.kind != "f" or bool((array == np.round(array)).all())
 
 
 def is_continuous(array: np.ndarray) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from common.recording.operation_format import TensorStatistics
 
 MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that are compared with each of the other side's
-
 CLOSER = 0.1  # share of the distance of two tensors, or of the tolerance, that is much less
+SAME_NUMBERS = 1e-6  # largest relative difference of the statistics of two tensors with the same numbers
 
 
 class TensorMatches:

@@ -166,7 +166,7 @@ def test_labels_of_the_same_shape_come_before_those_in_another_form(tmp_path: Pa
         (LABELS + 0.5, {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
         (np.full((EXAMPLES, 3), 0.3), {"0": IMAGES, "1": LABELS}, "has nothing for 1 int64"),
         (np.full((EXAMPLES, 3), 1 / 3), {"0": IMAGES, "1": LABELS}, "do not fit 1 int64"),
-        (LABELS, {"0": IMAGES, "1": IMAGES, "2": LABELS}, "has nothing for 1 float32"),  # a second view
+        (LABELS, {"0": IMAGES, "1": IMAGES + 1, "2": LABELS}, "has nothing for 1 float32"),  # a second view
         (LABELS, {"0": IMAGES, "1": np.eye(2, dtype=np.float32)[LABELS % 2]}, "do not fit 1 float32"),
         (LABELS, {"0": IMAGES, "1": np.arange(132).reshape(12, 11)}, "has nothing for 1 int64"),  # token ids
         (np.ones((EXAMPLES, 1)), {"0": IMAGES, "1": np.zeros((12, 6), np.float32)}, "has nothing for 1 float32"),

@@ -91,3 +91,47 @@ def test_an_array_without_a_row_for_each_example_is_handed_over_or_refused(tmp_p
         filled = batches.fill(batch, 0, 1)
         assert filled is not None
         assert np.array_equal(filled["2"], CLEAN[mask])
+
+
+def test_whole_numbers_fit_a_place_whatever_their_type(tmp_path: Path) -> None:
+    """The followed script has classes and weights as floats, and this one has integers in the place of the classes."""
+    classes, weights = np.array([0, 1, 1, 0, 1, 0], np.float32), np.array([0.5, 2, 1.5, 1, 0.3, 0.7], np.float32)
+    arrays = {"input/0": NOISY, "label/target": classes, "label/weight": weights}
+    named = {f"batch/0/{name}": array for name, array in arrays.items()}
+    keys = {"input/0": "0", "label/target": "1", "label/weight": "2"}
+    batches = write_steps(tmp_path, "torch", [named], keys, micro_batches=1)
+    filled = batches.fill({"0": NOISY, "1": classes.astype(np.int64), "2": weights[::-1]}, 0, 1)
+    assert filled is not None
+    assert np.array_equal(filled["1"], classes)
+    assert filled["1"].dtype == np.int64
+    assert np.array_equal(filled["2"], weights)
+
+
+def test_smoothed_labels_do_not_replace_one_hot_ones(tmp_path: Path) -> None:
+    classes = np.arange(6) % 3
+    one_hot = np.eye(3, dtype=np.float32)[classes]
+    arrays = {"input/0": NOISY, "label/operand_0": 0.9 * one_hot + 0.1 / 3, "other/1": classes}
+    named = {f"batch/0/{name}": array for name, array in arrays.items()}
+    batches = write_steps(tmp_path, "torch", [named], {"input/0": "0"}, micro_batches=1)
+    filled = batches.fill({"0": NOISY, "1": one_hot[::-1]}, 0, 1)
+    assert filled is not None
+    assert np.array_equal(filled["1"], one_hot)
+
+
+def test_constant_labels_without_counterpart_keep_their_values(tmp_path: Path) -> None:
+    images = np.concatenate([NOISY] * 3)
+    batches = write_steps(tmp_path, "tensorflow", [{"batch/0/input/0": images}], micro_batches=1)
+    filled = batches.fill({"0": images + 1, "1": np.zeros(18, np.int64)}, 0, 1)
+    assert filled is not None
+    assert [*filled] == ["0"]
+    assert batches.notes == ["batches: 1 of the script's batch is not replaced: its numbers are all the same"]
+
+
+def test_a_copy_of_another_array_gets_its_values(tmp_path: Path) -> None:
+    """The labels of a model with two outputs may be one array, which its data set returns twice."""
+    named = {"batch/0/input/0": NOISY, "batch/0/label/operand_0": CLEAN}
+    batches = write_steps(tmp_path, "torch", [named], {"input/0": "0"}, micro_batches=1)
+    filled = batches.fill({"0": NOISY, "1.0": SECOND, "1.1": SECOND}, 0, 1)
+    assert filled is not None
+    assert np.array_equal(filled["1.0"], CLEAN)
+    assert np.array_equal(filled["1.1"], CLEAN)
