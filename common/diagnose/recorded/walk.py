@@ -8,22 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.diagnose.diagnosis import Diagnosis
-from common.diagnose.findings import DIFFERS, EQUAL, PARTIAL_CAUSES, SHAPE_OF_OUTPUTS, Cause, Stage, TensorCheck
+from common.diagnose.findings import EQUAL, PARTIAL_CAUSES, Cause, Stage
+from common.diagnose.recorded.differences_without_effect import (
+    accept_data,
+    drop_differences_without_effect,
+    drop_penalty_without_effect,
+    is_without_effect,
+    may_be_without_effect,
+)
 from common.diagnose.recorded.losses.not_finite import NOT_FINITE
 from common.diagnose.recorded.losses.partial_labels import accept_unknown_labels
-from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY, compute_penalty
+from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY
 from common.diagnose.recorded.masked_tokens import MASK_ZERO
 from common.diagnose.recorded.operations.explanation import OPERATION_CAUSES
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.rule_comparison import explain_later_steps
+from common.diagnose.recorded.rule_comparison import explain_adam
 from common.diagnose.recorded.stages.activations import compare_activations
 from common.diagnose.recorded.stages.data import compare_data
 from common.diagnose.recorded.stages.environment import compare_environments, finish_environment
 from common.diagnose.recorded.stages.gradients import compare_gradients
 from common.diagnose.recorded.stages.hyperparameters import compare_hyperparameters
 from common.diagnose.recorded.stages.initial_weights import compare_initial_weights
-from common.diagnose.recorded.stages.loss import compare_losses, find_closest_losses
+from common.diagnose.recorded.stages.loss import compare_losses
 from common.diagnose.recorded.stages.optimizer import compare_updates
 from common.diagnose.recorded.stages.reduction import compare_reductions
 from common.diagnose.recorded.stages.script_decays import are_decays_penalties, drop_declared_decays
@@ -60,7 +67,6 @@ UNEXPLAINED = (
 )
 # Keras may clip the rows of a sparse gradient, and also square them, before it adds the rows of one index
 CLIPPED_ROWS, REPEATED = "clipped_per_row", "repeated_indices"
-EFFECT_SHARE = 0.1  # share of the tolerance that a loss and its gradients exceed if a difference changes them
 CLIPPING_CAUSES = ("clipped_per_variable", "not_clipped")  # these scale each gradient by a different factor
 BEFORE_UPDATE = ("activations", "loss")  # stages that compare what precedes the first update
 BEFORE_DATA = ("activations", "loss", "gradients", "reduction")  # their differences may change later data
@@ -68,8 +74,6 @@ OF_LOSS = ("loss", "gradients")  # stages whose causes explain no activations
 OF_UPDATE = ("reduction", "optimizer", "state")  # stages whose causes explain nothing before it
 # Causes of the stage "hyperparameters" that are confirmed if the loss or the activations differ
 LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", PENALTY)
-LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
-OUTPUT = "output "  # the begin of the names of outputs in the stage "activations"
 EPSILON_CAUSE = "own_epsilon"
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
@@ -92,14 +96,12 @@ def diagnose_records(
     pair = RecordPair(a, b, map_file)
     if not pair.steps:
         raise UserError(f"{path_b}: has no step in common with {path_a}; record the same steps of both scripts")
-    for compare in STAGES:
-        pair.stages.append(compare(pair))
-        if compare is compare_losses:
-            _drop_penalty_without_effect(pair)
-        if compare is compare_gradients:
-            _drop_differences_without_effect(pair)
-            accept_unknown_labels(pair)
-    explain_later_steps(pair)
+    _compare_stages(pair)
+    if may_be_without_effect(pair):
+        accepting = RecordPair(a, b, map_file)
+        _compare_stages(accepting, pair.get_stage("data"))
+        pair = accepting if is_without_effect(accepting) else pair
+    explain_adam(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
     if not pair.compares_directions and pair.has_difference("activations", "loss") and are_decays_penalties(pair):
@@ -116,74 +118,23 @@ def diagnose_records(
     )
 
 
-def _drop_penalty_without_effect(pair: RecordPair) -> None:
-    """Remove regularizers that only one side has if the losses do not differ by their penalty.
+def _compare_stages(pair: RecordPair, accepted: Stage | None = None) -> None:
+    """Compare the stages of two records, and add them to the pair.
 
-    If the losses are equal, the other script adds the penalty itself. This holds only if all outputs are equal and each
-    side has one micro-batch.
+    Args:
+        pair: The records without finished stages.
+        accepted: The stage "data" whose differences count as being without effect; None to compare the batches.
     """
-    if pair.get_stage("loss").omission or not pair.get_stage("loss").checks or pair.has_difference("activations"):
-        return
-    step = pair.equal_steps[0]
-    losses = find_closest_losses(pair, step)
-    if losses is None or any(len(side.batches.list_micro_batches(step)) > 1 for side in pair.sides):
-        return
-    penalties = [compute_penalty(side, step) for side in pair.sides]
-    missing = abs(losses[1] - losses[0] - penalties[1] + penalties[0])
-    if missing > LARGEST_REMAINDER * abs(penalties[1] - penalties[0]):
-        stage = pair.get_stage("hyperparameters")
-        stage.causes = [cause for cause in stage.causes if cause.cause != PENALTY]
-        stage.checks = [check for check in stage.checks if not check.tensor.startswith("regularizer ")]
-
-
-def _drop_differences_without_effect(pair: RecordPair) -> None:
-    """Remove differing outputs and settings of loss functions that give equal losses and gradients.
-
-    A sum that the script divides by the number of examples is the mean, for example, and the softmax of a model may be
-    a part of the other script's loss.
-    """
-    _drop_activations_without_effect(pair)
-    checks = _list_first_checks(pair)
-    if not checks or any(check.differs or check.may_hide_any for check in checks):
-        return
-    stage = pair.get_stage("hyperparameters")
-    stage.causes = [cause for cause in stage.causes if cause.tensor != "loss"]
-    stage.checks = [check for check in stage.checks if not check.tensor.startswith("loss: ")]
-    stage = pair.get_stage("activations")
-    are_outputs = all(check.tensor.startswith(OUTPUT) for check in stage.checks if check.begins_here)
-    causes = {cause.cause for cause in stage.causes if cause.tensor.startswith(OUTPUT)}
-    if are_outputs and causes == {"activation"}:
-        stage.causes = [cause for cause in stage.causes if not cause.tensor.startswith(OUTPUT)]
-        stage.checks = [check for check in stage.checks if not check.tensor.startswith(OUTPUT)]
-        stage.note = stage.note or "the outputs differ, and the losses and gradients do not: each loss takes its form"
-
-
-def _drop_activations_without_effect(pair: RecordPair) -> None:
-    """Remove differing activations if the loss and the gradients of the same step are equal.
-
-    They are elements on which the loss does not depend, such as those of padding, which only one script may mask, or
-    the model of one script returns what the other script computes from outputs for its loss.
-    """
-    stage = pair.get_stage("activations")
-    if stage.verdict != DIFFERS:
-        return
-    checks = _list_first_checks(pair)
-    share = 1.0 if {cause.cause for cause in stage.causes} == {SHAPE_OF_OUTPUTS} else EFFECT_SHARE
-    if not checks or any(x.difference > share * x.tolerance or x.may_hide_any for x in checks):
-        return
-    step = pair.equal_steps[0]
-    stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
-    stage.note = stage.note or f"the loss and the gradients of step {step} do not depend on what differs"
-
-
-def _list_first_checks(pair: RecordPair) -> list[TensorCheck]:
-    """Return the checks of the loss and of the gradients of the first step; none unless both are compared."""
-    start = f"step {pair.equal_steps[0]}: " if pair.equal_steps else ""
-    checks = [
-        [check for check in pair.get_stage(name).checks if start and check.tensor.startswith(start)]
-        for name in ("loss", "gradients")
-    ]
-    return [check for of_stage in checks for check in of_stage] if all(checks) else []
+    for compare in STAGES:
+        if accepted is not None and compare is compare_data:
+            pair.stages.append(accept_data(pair, accepted))
+            continue
+        pair.stages.append(compare(pair))
+        if compare is compare_losses:
+            drop_penalty_without_effect(pair)
+        if compare is compare_gradients:
+            drop_differences_without_effect(pair)
+            accept_unknown_labels(pair)
 
 
 def _confirm_hyperparameters(pair: RecordPair) -> None:

@@ -132,12 +132,15 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
     inputs = replace_computed_inputs(inputs, pair, step) if pair.has_followed else inputs
     labels_a, labels_b = (side.batches.read_labels(step) for side in pair.sides)
     received = [*labels_a.values(), *labels_b.values()]
+    # A script may use an array of its batch outside of the model, such as lengths, but a mask belongs to the model
+    others = {side.name: [*side.batches.read_step(step, "other").values()] for side in pair.sides}
     for name, source, lacking in (
         *((name, inputs_a, "b") for name in missing_in_b),
         *((name, inputs_b, "a") for name in missing_in_a),
     ):
         # A model that computes its own loss receives the labels, too; in the other script they may reach only the loss
-        if find_equal(source[name], received) is None:
+        is_in_batch = find_equal(source[name], received + others[lacking]) is not None
+        if not is_in_batch or (_is_binary(source[name]) and find_equal(source[name], received) is None):
             _report_missing(stage, step, name, source[name], lacking)
     labels = pair_arrays(labels_a, labels_b, are_labels=True)[0]
     return inputs + [label for label in labels if is_label(label) and not is_computed(pair, label)]
@@ -155,6 +158,10 @@ def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacki
     sentence = f"step {step}: {lacking.upper()}'s model does not receive {name}"
     stage.add_mismatch(f"step {step}: {name}")
     stage.add_cause(cause, lacking, name, sentence)
+
+
+def _is_binary(array: np.ndarray) -> bool:
+    return bool(((array == 0) | (array == 1)).all())
 
 
 def _explain_step(stage: Stage, pair: RecordPair, step: int, arrays: list[ArrayPair]) -> None:

@@ -142,5 +142,5 @@ def test_the_place_of_adam_s_epsilon_explains_later_steps(
         return {name: replace(x, epsilon_place=place) for name, x in read_optimizer_settings(side).items()}
 
     monkeypatch.setattr(rule_comparison, "read_optimizer_settings", read_as_keras)
-    rule_comparison.explain_later_steps(pair)
+    rule_comparison.explain_adam(pair)
     assert [(x.cause, x.confirmed) for x in pair.stages[0].causes] == [("epsilon_place", False)] * is_named

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from common.diagnose.findings import DIFFERS, EQUAL, SHAPE_OF_OUTPUTS, Cause, Stage, TensorCheck
+from common.diagnose.recorded.differences_without_effect import _drop_activations_without_effect
 from common.diagnose.recorded.losses.partial_labels import NOT_COMPARED_LABELS, accept_unknown_labels
-from common.diagnose.recorded.walk import _drop_activations_without_effect
 
 CAUSE = Cause("operation", "b", "activations", "input of fc", "B computes something else", confirmed=True)
 

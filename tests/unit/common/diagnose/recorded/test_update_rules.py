@@ -1,9 +1,13 @@
 """Tests of the optimizers' formulas at values that scripts reach; recordings of scripts test the others."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings
+from common.diagnose.recorded.rule_comparison import find_repeated_rows
 from common.diagnose.recorded.update_rules import Parameter, compute_update
 
 
@@ -17,3 +21,15 @@ def test_keras_momentum_of_rmsprop_holds_the_learning_rate_even_if_it_is_zero(ra
     expected = 0.5 * velocity + rate * gradient / np.sqrt(0.25 * gradient**2)
     np.testing.assert_allclose(slots_after["momentum_buffer"], expected)
     np.testing.assert_allclose(updated, weight - expected)
+
+
+@pytest.mark.parametrize(("rows", "named"), [((1, 3), ("table", 2)), ((), None), ((0, 1, 2, 3), None)])
+def test_rows_whose_squares_were_added_one_by_one(rows: tuple[int, ...], named: tuple[str, int] | None) -> None:
+    expected = np.ones((4, 3))
+    after = expected.copy()
+    after[[*rows]] = 0.5
+    slots = {"sum.table": expected}
+    recorded: Any = SimpleNamespace(
+        expected_slots=slots, recorded_slots={*slots}, update=SimpleNamespace(slots_after={"sum.table": after})
+    )
+    assert find_repeated_rows(recorded) == named

@@ -59,8 +59,8 @@ CLEAN: dict[str, tuple[NumpyScript, NumpyScript]] = {
     "smoothing": (NumpyScript(smoothing=0.1, loss_arguments={"label_smoothing": 0.1}),) * 2,
     "float64": (NumpyScript(dtype="float64", weights={k: v.astype(float) for k, v in draw_weights().items()}),) * 2,
     "places of Adam's epsilon": (
-        NumpyScript(epsilon=1e-4, weights=NO_BIASES),
-        NumpyScript("tensorflow", epsilon=1e-4, weights=NO_BIASES),
+        NumpyScript(epsilon=1e-5, weights=NO_BIASES),
+        NumpyScript("tensorflow", epsilon=1e-5, weights=NO_BIASES),
     ),
     "versions": (NumpyScript(flags={"threads": 1}), NumpyScript(flags={"threads": 8, "deterministic": True})),
 }
@@ -465,19 +465,69 @@ def test_rounding_errors_of_biases_are_no_cause(tmp_path: Path) -> None:
     assert [(cause.cause, cause.sentence) for cause in diagnose(tmp_path, a, b).causes] == []
 
 
+def test_an_epsilon_of_the_size_of_the_gradients_is_a_cause(tmp_path: Path) -> None:
+    a, b = (NumpyScript(framework, epsilon=1e-4, weights=NO_BIASES) for framework in ("torch", "tensorflow"))
+    causes = diagnose(tmp_path, a, b).causes
+    assert [cause.cause for cause in causes] == ["epsilon_place"]
+    assert causes[0].sentence.endswith("which changes B's first update by 1.8e-01 of its norm")
+
+
 class CutInputs(NumpyScript):
     """A script that passes all but the last element of each example of a batch to its model."""
 
+    def _compute_rank(self, weights: Any, inputs: np.ndarray, labels: np.ndarray) -> Any:
+        arrays, *others = super()._compute_rank(weights, inputs * (np.arange(inputs.shape[1]) < 4), labels)
+        return arrays | {"batch/0/input/0": inputs[:, :-1]}, *others
+
+
+class SplitInputs(CutInputs):
+    """A script whose model receives the last element of each example apart from the others."""
+
     def _compute_rank(self, *args: Any) -> Any:
-        arrays, *others = super()._compute_rank(*args)
-        return arrays | {name: x[:, :-1] for name, x in arrays.items() if name.endswith("batch/0/input/0")}, *others
+        arrays, *others = NumpyScript._compute_rank(self, *args)
+        inputs = arrays["batch/0/input/0"]
+        return arrays | {"batch/0/input/0": inputs[:, :-1], "batch/0/input/1": inputs[:, -1:]}, *others
+
+
+def diagnose_follower(tmp_path: Path, follower: NumpyScript) -> Diagnosis:
+    """Compare a script with one that followed its record."""
+    a, b = NumpyScript().write(tmp_path / "a"), follower.write(tmp_path / "b")
+    facts = json.loads((b / RECORD).read_text())
+    (b / RECORD).write_text(json.dumps({**facts, "follows": open_record(a).ranks[0].hash_first_step()}))
+    return diagnose_records(a, b)
+
+
+@pytest.mark.parametrize(("settings", "causes"), [({}, []), ({"decay": 0.1}, ["weight_decay"])])
+def test_other_arrays_of_batches_are_accepted_if_losses_and_gradients_are_equal(
+    settings: dict[str, float], causes: list[str], tmp_path: Path
+) -> None:
+    diagnosis = diagnose_follower(tmp_path, SplitInputs(**settings))  # type: ignore[arg-type]
+    assert [cause.cause for cause in diagnosis.causes] == causes
+    data = next(stage for stage in diagnosis.stages if stage.name == "data")
+    assert data.note.startswith("the losses and gradients do not depend on what differs: ")
+
+
+class LengthsOutsideOfTheModel(SplitInputs):
+    """A script that uses an array of its batch outside of its model."""
+
+    def _compute_rank(self, *args: Any) -> Any:
+        arrays, *others = NumpyScript._compute_rank(self, *args)
+        inputs = arrays["batch/0/input/0"]
+        return arrays | {"batch/0/input/0": inputs[:, :-1], "batch/0/other/1": inputs[:, -1:]}, *others
+
+
+def test_an_array_that_a_script_has_outside_of_its_model_is_not_missing(tmp_path: Path) -> None:
+    a, b = SplitInputs(), LengthsOutsideOfTheModel(decay=0.1)
+    assert [cause.cause for cause in diagnose(tmp_path, a, b).causes] == ["weight_decay"]
+
+
+def test_other_arrays_of_batches_are_a_cause_if_the_gradients_differ(tmp_path: Path) -> None:
+    diagnosis = diagnose_follower(tmp_path, SplitInputs(smoothing=0.1))
+    assert "missing_array" in {cause.cause for cause in diagnosis.causes}
 
 
 def test_a_script_that_cuts_the_batches_of_the_record_is_not_compared(tmp_path: Path) -> None:
-    a, b = NumpyScript().write(tmp_path / "a"), CutInputs(decay=0.1).write(tmp_path / "b")
-    facts = json.loads((b / RECORD).read_text())
-    (b / RECORD).write_text(json.dumps({**facts, "follows": open_record(a).ranks[0].hash_first_step()}))
-    diagnosis = diagnose_records(a, b)
+    diagnosis = diagnose_follower(tmp_path, CutInputs(decay=0.1))
     assert [cause.cause for cause in diagnosis.causes] == ["weight_decay"]
     stage = next(stage for stage in diagnosis.omitted_stages if stage.name == "data")
     assert "[12, 4] of [12, 5] in input 0: recorder.batches(...) returns" in stage.note
