@@ -46,4 +46,23 @@ def _join(parts: Sequence[np.ndarray], whole: np.ndarray) -> np.ndarray | None:
         has_size = sum(part.shape[axis] for part in parts) == whole.shape[axis]
         if has_size and shapes == {(*whole.shape[:axis], *whole.shape[axis + 1 :])}:
             candidates += [np.concatenate(order, axis) for order in permutations(parts)]
+    candidates += _stack(parts, whole)
     return min(candidates, key=lambda joined: relative_difference(whole, joined), default=None)
+
+
+def _stack(parts: Sequence[np.ndarray], whole: np.ndarray) -> list[np.ndarray]:
+    """Return the parts along a new axis in every order and layout that gives the shape of `whole`, if any does.
+
+    The networks of an hourglass, for example, return one array of heatmaps each, or all of them in the second axis.
+    """
+    if any(part.ndim < 2 or part.ndim + 1 != whole.ndim or part.shape != parts[0].shape for part in parts):
+        return []
+    layouts = [[*parts], [np.moveaxis(part, -1, 1) for part in parts], [np.moveaxis(part, 1, -1) for part in parts]]
+    stacked = (
+        np.stack(order, axis)
+        for axis in range(1, whole.ndim)
+        if whole.shape[axis] == len(parts)
+        for layout in layouts
+        for order in permutations(layout)
+    )
+    return [array for array in stacked if array.shape == whole.shape]

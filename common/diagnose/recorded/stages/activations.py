@@ -25,6 +25,7 @@ from common.diagnose.recorded.joined_outputs import join_outputs
 from common.diagnose.recorded.masked_tokens import explain_mask_zero
 from common.diagnose.recorded.merged_rows import arrange_rows
 from common.diagnose.recorded.model_calls import describe_call
+from common.diagnose.recorded.operations.call_order import CallOrder
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.operations.initial_states import explain_initial_state
 from common.diagnose.recorded.output_activation import align_outputs
@@ -74,7 +75,7 @@ class _LayerComparison:
         self.tokens = [array for array in inputs if array.ndim == 2 and array.dtype.kind in "iu"]
         self.has_drawn = False  # whether a layer that may draw random numbers was compared
         self.earlier_outputs: list[LayerOutput] = []
-        self.differs = False
+        self.differs, self.call_order = False, CallOrder(pair)
 
     def compare(self) -> None:
         """Compare the layers that contain no others, and the outputs of the models."""
@@ -85,7 +86,7 @@ class _LayerComparison:
 
     def _compare_layer(self, layer: LayerMatch) -> None:
         expected, call_of_b = self.calls_of_a.get(layer.path_b), layer.get_call_of_b(self.b.calls)
-        if expected is None or call_of_b is None:
+        if expected is None or call_of_b is None or self.call_order.has_other_first_call(layer):
             return
         examples = len(self.pair.orders[self.pair.equal_steps[0]])
         arranged = arrange_rows(expected, call_of_b, examples, self._are_close)

@@ -34,3 +34,12 @@ def test_parts_that_do_not_fit_stay(parts: dict[str, np.ndarray]) -> None:
     whole = {"0": np.zeros((3, 6))}
     assert join_outputs(whole, parts) == (whole, parts)
     assert join_outputs(parts, whole) == (parts, whole)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("moves_channels", [False, True])
+def test_parts_are_stacked_in_the_order_and_the_layout_of_the_whole(axis: int, moves_channels: bool) -> None:
+    parts = np.random.default_rng(0).standard_normal((2, 3, 4, 4, 5))
+    whole = np.stack([np.moveaxis(part, -1, 1) for part in parts] if moves_channels else [*parts], axis)
+    sides = join_outputs({"0": whole}, {"0": parts[1], "1": parts[0]})
+    np.testing.assert_array_equal(sides[1]["0"], whole)
