@@ -43,6 +43,7 @@ REMEDY_GROUPS = {
         "look for casts in the layer, for its `dtype`, and for autocast",
     ("own_epsilon",): "set the same epsilon in the layers that both scripts define",
     ("state_not_carried",): "pass the states that the model returns to its next call, in both scripts",
+    ("state_not_reset",): "set the states of examples that begin anew, such as new sessions, to zero in both scripts",
     ("added_variables",):
         "PyTorch's LSTM adds two biases, which are both trained: train one of them only, or accept the difference",
     ("epsilon",): (

@@ -71,8 +71,10 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
             f"from the batch before, and that of {lacking.name.upper()} with zeros"
         )
         return Explanation("state_not_carried", sentence, side=lacking.name)
+    if all(states):
+        return _explain_resets(a, b, step)
     lacking, carrying, keeps = (b, a, keeping[1]) if states[0] else (a, b, keeping[0])
-    if all(states) or keeps:
+    if keeps:
         return None
     inputs, others = (_read_first_inputs(side, step) for side in (lacking, carrying))
     sizes = {others[state.received].size for state in states[0] or states[1] if state.received in others}
@@ -85,6 +87,31 @@ def explain_states(a: RecordedSide, b: RecordedSide, step: int) -> Explanation |
         f"{lacking.name.upper()}'s does not{'' if is_confirmed else ', unless it keeps its state itself'}"
     )
     return Explanation("state_not_carried", sentence, is_confirmed, lacking.name)
+
+
+def _explain_resets(a: RecordedSide, b: RecordedSide, step: int) -> Explanation | None:
+    """Explain that only one of two scripts that pass states on sets those of some examples to zero."""
+    counts = [_count_resets(side, step) for side in (a, b)]
+    if all(counts) or not any(counts):
+        return None
+    resetting, passing = (a, b) if counts[0] else (b, a)
+    sentence = (
+        f"step {step}: {resetting.name.upper()}'s script sets the states of {max(counts)} examples to zero, and "
+        f"{passing.name.upper()}'s passes on all that its model returned for the batch before"
+    )
+    return Explanation("state_not_reset", sentence, side=passing.name)
+
+
+def _count_resets(side: RecordedSide, step: int) -> int:
+    """Return the number of examples for which a script sets a state to zero before the first call of a step."""
+    if step - 1 not in side.record.steps:
+        return 0
+    rank, index = [batch for batch in side.batches.list_micro_batches(step - 1) if batch[0] == 0][-1]
+    last_call = len(side.batches.count_rows(step - 1, rank, index)) - 1
+    inputs = _read_first_inputs(side, step)
+    outputs = side.batches.read_call(step - 1, rank, index, "output", last_call)
+    kept = [_list_kept(inputs[state.received], outputs[state.returned]) for state in _pair_states(inputs, outputs)]
+    return max((int((~rows).sum()) for rows in kept), default=0)
 
 
 def _keeps_state(side: RecordedSide, step: int) -> bool | None:
@@ -113,5 +140,13 @@ def _is_constant(array: np.ndarray) -> bool:
 
 
 def _is_same_state(received: np.ndarray, returned: np.ndarray) -> bool:
-    is_float = received.dtype.kind == "f" and received.size > 0
-    return is_float and not _is_constant(received) and np.array_equal(received, returned)
+    """Check whether a state is received as it was returned, except for examples for which it is set to zero."""
+    if received.dtype.kind != "f" or received.size == 0 or _is_constant(received) or received.shape != returned.shape:
+        return False
+    kept, is_zero = _list_kept(received, returned), _list_kept(received, np.zeros_like(received))
+    return bool((kept | is_zero).all() and kept.any())
+
+
+def _list_kept(received: np.ndarray, returned: np.ndarray) -> np.ndarray:
+    """Return a mask of the rows of the last axis that are equal."""
+    return np.asarray((received == returned).reshape(-1, received.shape[-1] if received.ndim else 1).all(1))

@@ -42,7 +42,12 @@ class KeepingModel(LanguageModel):
 
 
 def train(
-    directory: Path, follow: Path | None, batch_first: bool = True, carries: bool | None = True, factor: float = 1.0
+    directory: Path,
+    follow: Path | None,
+    batch_first: bool = True,
+    carries: bool | None = True,
+    factor: float = 1.0,
+    resets: int = 0,
 ) -> None:
     """Train a language model for three steps of Adam.
 
@@ -52,6 +57,7 @@ def train(
         batch_first: Whether the examples are in the first axis.
         carries: Whether the script passes the states on; None if the model keeps them itself.
         factor: The factor of the loss after the first step.
+        resets: The number of examples whose states the script sets to zero.
     """
     torch.manual_seed(0 if follow is None else 1)
     model = KeepingModel(batch_first) if carries is None else LanguageModel(batch_first)
@@ -67,6 +73,8 @@ def train(
         (nn.functional.cross_entropy(outputs, labels) * (factor if step else 1.0)).backward()
         optimizer.step()
         states = tuple(state.detach() for state in returned) if carries else states
+        for state in states if resets else ():
+            state[:, :resets] = 0.0
 
 
 def diagnose(tmp_path: Path, batch_first: bool, carries: bool | None = True, factor: float = 1.0) -> Diagnosis:
@@ -85,6 +93,18 @@ def test_batches_with_the_time_first_follow_those_with_the_examples_first(batch_
 def test_states_that_are_not_passed_on_are_named(tmp_path: Path) -> None:
     causes = diagnose(tmp_path, batch_first=True, carries=False).causes
     assert [(cause.cause, cause.side, cause.confirmed) for cause in causes] == [("state_not_carried", "b", True)]
+
+
+@pytest.mark.parametrize(("resets", "sides"), [((2, 2), []), ((0, 2), ["a"]), ((2, 0), ["b"])])
+def test_states_of_some_examples_that_only_one_script_sets_to_zero_are_named(
+    resets: tuple[int, int], sides: list[str], tmp_path: Path
+) -> None:
+    train(tmp_path / "a", None, resets=resets[0])
+    train(tmp_path / "b", tmp_path / "a", resets=resets[1])
+    causes = diagnose_records(tmp_path / "a", tmp_path / "b").causes
+    assert [(cause.cause, cause.side, cause.confirmed) for cause in causes] == [
+        ("state_not_reset", side, True) for side in sides
+    ]
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
