@@ -5,7 +5,7 @@ step, and the other between two steps: the weights before the next update are co
 diagnosis, and B the record that is compared with it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +16,12 @@ from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.variable_match import ReadArray, VariableMatch
 from common.diagnose.rounding import MACHINE_EPSILON
+from common.map.array_differences import relative_difference
 
 SAME_SHARE = 0.1  # largest difference of two weights, as a share of their change, if both scripts change them alike
 AVERAGE_SHARE = 0.02  # largest difference between a change and that of an average, as a share of the change
 COPY_SHARE = 1e-3  # largest difference from 1 of the share of the way that a copy moves
+SMALLEST_CHANGE = 1e-5  # relative difference of weights that a script changes by more than rounding
 MIN_ROUNDINGS = 4  # number of rounding errors of the weights that a change must exceed
 
 
@@ -79,12 +81,17 @@ def list_changed_matches(pair: RecordPair, step: int) -> list[VariableMatch]:
 
 
 def _list_moved_without_gradient(pair: RecordPair, step: int) -> list[VariableMatch]:
-    """Return the variables that the scripts change only within the step before a step, and not by the optimizer."""
+    """Return the variables that the scripts change only within the step before a step, and not by an optimizer.
+
+    If only one script records a gradient of a variable, the other one may have an optimizer that is not recorded.
+    """
     changed = {match.title for match in list_changed_matches(pair, step)}
-    gradients, before, after = pair.a.gradients.read(step - 1), pair.a.read_before(step - 1), pair.a.read_before(step)
+    gradients_a, gradients_b = (side.gradients.read(step - 1) for side in pair.sides)
+    before, after = pair.a.read_before(step - 1), pair.a.read_before(step)
     moved = []
     for match in pair.models.variables:
-        has_gradient = match.read_a(gradients, is_gradient=True) is not None
+        gradients = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
+        has_gradient = any(gradient is not None and gradient.any() for gradient in gradients)
         if has_gradient or match.title in changed or is_moving_statistic(match.title):
             continue
         start, end = _read(match.read_a, before), _read(match.read_a, after)
@@ -109,8 +116,16 @@ def _name_changed(
     for side in pair.sides:
         changed = {*side.list_changed(step)}
         names = [name for x in matches for name in (x.names_a if side is pair.a else x.names_b) if name in changed]
-        if names:
+        if names and _exceed_rounding(side, names, step):
             yield side, names
+
+
+def _exceed_rounding(side: RecordedSide, names: Sequence[str], step: int) -> bool:
+    """Check whether a script changes weights by more than rounding, as if it adds to them and subtracts that again."""
+    weights = [(side.read_weights(step - 1).get(name), side.read_before(step).get(name)) for name in names]
+    pairs = [(start, end) for start, end in weights if start is not None and end is not None]
+    is_unknown = side.has_unknown_weights(step, names) or len(pairs) < len(names)
+    return is_unknown or any(relative_difference(*pair) > SMALLEST_CHANGE for pair in pairs)
 
 
 def _are_changed_alike(pair: RecordPair, match: VariableMatch, step: int) -> bool:

@@ -24,6 +24,9 @@ from common.map.array_differences import relative_difference
 # The norm of a smaller gradient counts as this share of the norm of the step's largest gradient. The gradient of a bias
 # before BatchNorm, for example, holds only rounding errors.
 SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
+ONLY_ROUNDING = 1e-3  # a gradient below this share of that norm has rounding errors of the terms of larger gradients
+# Noise of later gradients: a rounding error of a weight moves elements over the kinks of activations such as ReLU
+LATER_NOISE = 1e-4
 GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
 USUAL_SHARE = 0.2  # the noise of a gradient as a share of the median difference of the gradients, if most are equal
 LISTED = 3  # number of parameters that a sentence names
@@ -93,6 +96,8 @@ def _compare_step(
     smallest = SMALL_GRADIENT_SHARE[pair.precision] * largest
     noise = max(GRADIENT_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
     is_first = step == pair.equal_steps[0]
+    if not is_first and pair.precision != "float64":
+        noise = max(noise, LATER_NOISE)
     earlier = {} if is_first else read_paired_gradients(pair, pair.equal_steps[pair.equal_steps.index(step) - 1])
     # A gradient sums terms of both signs, so its small elements may be rounding errors of large terms. A gradient that
     # was recovered from slots also has the rounding errors of earlier gradients.
@@ -100,6 +105,9 @@ def _compare_step(
         title: max(smallest, *(float(np.linalg.norm(x)) for x in (a, *earlier.get(title, ())[:1])))
         for title, (a, _) in gradients.items()
     }
+    for title, both in gradients.items():
+        if max(map(np.linalg.norm, both)) < ONLY_ROUNDING * smallest:
+            norms[title] = largest
     # Terms that cancel in the gradients of the outputs, such as those of normalized vectors, show in most gradients
     usual = np.median([relative_difference(*gradients[title], min_norm=norm) for title, norm in norms.items()] or [0])
     if usual <= rounding_tolerance(noise, pair.precision):

@@ -3,6 +3,9 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from common.diagnose.explain.moving_statistics import is_moving_statistic
@@ -76,9 +79,19 @@ def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
     if unseen and pair.a.is_torch != pair.b.is_torch:
         stage.omit(f"the forward pass of {unseen[0]} is not recorded, so that its layers cannot be paired")
         return
-    for side, lacking, names in ((pair.a, "b", pair.models.unpaired_a), (pair.b, "a", pair.models.unpaired_b)):
-        used = pair.find_used(side) or set()
-        trained = [name for name in names if name in side.trainable & used and not is_moving_statistic(name)]
+    unpaired = [
+        [name for name in names if name in side.trainable & (pair.find_used(side) or set())]
+        for side, names in ((pair.a, pair.models.unpaired_a), (pair.b, pair.models.unpaired_b))
+    ]
+    unpaired = [[name for name in names if not is_moving_statistic(name)] for names in unpaired]
+    counts = [_count_elements(side, names) for side, names in zip(pair.sides, unpaired, strict=True)]
+    if counts[0] == counts[1] > 0 and pair.a.is_torch != pair.b.is_torch:
+        first = [f"{names[0]} of {side.name.upper()}" for side, names in zip(pair.sides, unpaired, strict=True)]
+        stage.omit(
+            f"no counterparts were found of {' and '.join(first)}, though they may have some: pair them by map=FILE"
+        )
+        return
+    for side, lacking, trained in ((pair.a, "b", unpaired[0]), (pair.b, "a", unpaired[1])):
         for name in trained:
             stage.add_mismatch(name)
         if trained:
@@ -90,6 +103,11 @@ def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
                 stage.add_cause("tied_on_one_side", side.name, trained[0], sentence)
             else:
                 stage.add_cause("missing_parameter", lacking, trained[0], sentence)
+
+
+def _count_elements(side: RecordedSide, names: Sequence[str]) -> int:
+    model = side.record.facts["model"]
+    return 0 if model is None else sum(math.prod(model["variables"][name]["shape"]) for name in names)
 
 
 def _find_tied(pair: RecordPair, side: RecordedSide, trained: list[str]) -> str:

@@ -82,6 +82,9 @@ def compare_losses(pair: RecordPair) -> Stage:
 def _estimate_noise(pair: RecordPair, step: int, difference: float) -> float:
     """Return the noise of the losses of a step. difference: their relative difference."""
     noise = max(PRECISION_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
+    outputs = [x.difference for x in pair.get_stage("activations").checks if x.tensor.startswith("output ")]
+    if step == pair.equal_steps[0] and outputs and not pair.has_difference("activations"):
+        noise = max(pair.base_noise, *outputs)  # the loss is closer to them than to a layer with a larger noise
     differs_first = step == pair.equal_steps[0] and difference > rounding_tolerance(noise, pair.precision)
     return difference if differs_first and is_rounding(pair, difference) else noise
 

@@ -26,6 +26,7 @@ class Changing(NumpyScript):
     is_within_step: bool = False
     is_before_update: bool = False
     limit: float = np.inf  # of the trained weights' absolute values
+    detour: float = 0.0  # what the script adds to the trained weights and subtracts again
 
     def __post_init__(self) -> None:
         self.weights, self.frozen = draw_with_target(), (TARGET,)
@@ -36,6 +37,7 @@ class Changing(NumpyScript):
         before = dict(weights)
         weights[TARGET] = weights[TARGET] + np.float32(self.share) * (source - weights[TARGET])
         weights[SOURCE] = np.clip(weights[SOURCE], -self.limit, self.limit)
+        weights[SOURCE] = (weights[SOURCE] + np.float32(self.detour)) - np.float32(self.detour)
         return {name: array for name, array in weights.items() if not np.array_equal(array, before[name])}
 
     def update(self, step: int, weights: Arrays, slots: Arrays, gradients: Arrays) -> None:
@@ -112,6 +114,10 @@ def test_an_average_of_one_script_is_named(name: str, tmp_path: Path) -> None:
 
 def test_trained_weights_that_both_scripts_clip_are_no_difference(tmp_path: Path) -> None:
     assert diagnose(tmp_path, Changing(limit=0.5), Changing(limit=0.5)) == []
+
+
+def test_rounding_of_what_a_script_adds_and_subtracts_again_is_no_difference(tmp_path: Path) -> None:
+    assert diagnose(tmp_path, Changing(), Changing(detour=1.0)) == []
 
 
 def test_trained_weights_that_one_script_clips_are_named(tmp_path: Path) -> None:
