@@ -19,7 +19,7 @@ from common.diagnose.recorded.walk import diagnose_records
 from common.errors import UserError
 from tests.unit.common.recording.numpy_script import NumpyScript
 from torch_impl.record import Recorder
-from torch_impl.record.follower import observe_layers
+from torch_impl.record.follower import Follower, observe_layers
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -225,6 +225,33 @@ def test_a_script_that_calls_layers_of_the_model_takes_the_weights_of_the_other_
     assert diagnosis.is_equal, diagnosis.headline
     notes = json.loads((tmp_path / "new" / "record.json").read_text())["not_recorded"]
     assert any("calls fc1 first and not the model: fc2 got weights in the order of definition" in x for x in notes)
+
+
+def test_a_trainer_that_passes_batches_by_keyword_gets_every_batch(tmp_path: Path) -> None:
+    """The pass that shows the order of the layers takes no batch."""
+    script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
+    received = []
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(5, 8), nn.Linear(8, 3)
+
+        def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            received.append(features.clone())
+            return functional.cross_entropy(self.fc2(functional.relu(self.fc1(features))), labels)
+
+    model = Classifier()
+    follower = Follower(str(script.write(tmp_path / "old")), None)
+    follower.replace_inputs(model)
+    follower.follow(model)
+    for _ in script.batches:
+        model(features=torch.zeros(12, 5), labels=torch.zeros(12, dtype=torch.long)).backward()
+        follower.end_step()
+    follower.close()
+    assert len(received) == len(script.batches) + 1
+    for features, (expected, _) in zip(received[1:], script.batches, strict=True):
+        np.testing.assert_allclose(features.numpy(), expected, rtol=1e-6)
 
 
 def test_a_script_that_trains_on_its_own_weights_is_refused(tmp_path: Path) -> None:
