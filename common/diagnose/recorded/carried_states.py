@@ -110,7 +110,9 @@ def _count_resets(side: RecordedSide, step: int) -> int:
     last_call = len(side.batches.count_rows(step - 1, rank, index)) - 1
     inputs = _read_first_inputs(side, step)
     outputs = side.batches.read_call(step - 1, rank, index, "output", last_call)
-    kept = [_list_kept(inputs[state.received], outputs[state.returned]) for state in _pair_states(inputs, outputs)]
+    kept = [
+        _find_equal_rows(inputs[state.received], outputs[state.returned]) for state in _pair_states(inputs, outputs)
+    ]
     return max((int((~rows).sum()) for rows in kept), default=0)
 
 
@@ -143,10 +145,10 @@ def _is_same_state(received: np.ndarray, returned: np.ndarray) -> bool:
     """Check whether a state is received as it was returned, except for examples for which it is set to zero."""
     if received.dtype.kind != "f" or received.size == 0 or _is_constant(received) or received.shape != returned.shape:
         return False
-    kept, is_zero = _list_kept(received, returned), _list_kept(received, np.zeros_like(received))
+    kept, is_zero = _find_equal_rows(received, returned), _find_equal_rows(received, np.zeros_like(received))
     return bool((kept | is_zero).all() and kept.any())
 
 
-def _list_kept(received: np.ndarray, returned: np.ndarray) -> np.ndarray:
+def _find_equal_rows(received: np.ndarray, returned: np.ndarray) -> np.ndarray:
     """Return a mask of the rows of the last axis that are equal."""
     return np.asarray((received == returned).reshape(-1, received.shape[-1] if received.ndim else 1).all(1))

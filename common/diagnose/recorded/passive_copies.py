@@ -31,21 +31,24 @@ def list_passive_copies(model: RecordedModel) -> dict[str, str]:
     separator = "." if model.is_torch else "/"
     variables = model.facts["variables"]
     called = {name for layer in model.facts["layers"] for name in layer["variables"].values()}
+
+    def identify(path: str, names: Sequence[str]) -> tuple[object, ...]:
+        return path.rpartition(separator)[0], *(tuple(variables[name]["shape"]) for name in names)
+
     parts: dict[str, list[str]] = {}
     for name in variables:
         components = name.split(separator)
         for count in range(1, len(components)):
             parts.setdefault(separator.join(components[:count]), []).append(name)
-    active = {path for path, names in parts.items() if _is_trained(names, variables) and called.intersection(names)}
+    active: dict[tuple[object, ...], list[str]] = {}  # the variables of the first trained part by parent and shapes
+    for path, names in parts.items():
+        if _is_trained(names, variables) and not called.isdisjoint(names):
+            active.setdefault(identify(path, names), names)
     copies: dict[str, str] = {}
     for path, names in parts.items():
-        is_passive = not _is_trained(names, variables) or not called.intersection(names)
-        shapes = [variables[name]["shape"] for name in names]
-        for copied in active if is_passive and len(names) > 1 and not copies.keys() & {*names} else ():
-            is_beside = path.rpartition(separator)[0] == copied.rpartition(separator)[0]
-            if is_beside and shapes == [variables[name]["shape"] for name in parts[copied]]:
-                copies.update(zip(names, parts[copied], strict=True))
-                break
+        is_passive = not _is_trained(names, variables) or called.isdisjoint(names)
+        if is_passive and len(names) > 1 and copies.keys().isdisjoint(names):
+            copies.update(zip(names, active.get(identify(path, names), ()), strict=False))
     return copies
 
 

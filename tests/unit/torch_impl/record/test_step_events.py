@@ -42,7 +42,7 @@ def test_dropped_micro_batches(clears: bool, tmp_path: Path) -> None:
 
 
 class SharpnessAware(torch.optim.Optimizer):
-    """Moves the weights to where the loss is higher, and updates with the gradients there by another optimizer."""
+    """Moves the weights towards a higher loss, and updates by another optimizer with the gradients of that place."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {})
