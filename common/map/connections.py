@@ -30,17 +30,18 @@ def find_connections(
         if path not in paths:
             continue
         if call.received is None:
-            connections[path] = Connection((), None)
+            connections[path] = Connection(())
         elif path in convolutions:
             cropped = _crop_zeros(call.received, convolutions[path])
-            connections[path] = cropped_sources.get(_identify(cropped), Connection(_sort_sizes(cropped), None))
+            connections[path] = cropped_sources.get(_identify(cropped), Connection(_sort_sizes(cropped)))
         else:
-            connections[path] = Connection(_sort_sizes(call.received), sources.get(_identify(call.received)))
+            source = sources.get(_identify(call.received))
+            connections[path] = Connection(_sort_sizes(call.received), frozenset([source] if source else []))
         if call.returned is not None:
             for array in (call.returned, np.maximum(call.returned, 0)):
                 sources.setdefault(_identify(array), path)
                 for axis in channel_axes:  # the array may have zeros at its ends itself, such as after ReLU
-                    connection = Connection(_sort_sizes(array), path)
+                    connection = Connection(_sort_sizes(array), frozenset([path]))
                     cropped_sources.setdefault(_identify(_crop_zeros(array, axis)), connection)
     return connections
 

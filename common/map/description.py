@@ -36,11 +36,11 @@ class Connection:
     Attributes:
         received_sizes: The sizes of the axes of one example in ascending order, because the frameworks order axes
             differently.
-        source: The path of the layer with variables that computed the input; None if there is none.
+        sources: The paths of the layers with variables from whose outputs other code computed the input.
     """
 
     received_sizes: tuple[int, ...]
-    source: str | None
+    sources: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class LayerDescription:
             an example; None: not flattened.
         composite: The path of the layer that contains this layer, such as Keras's MultiHeadAttention; or None.
         connection: The source of the layer's input; None if the pass did not return from the layer.
+        attribute: The name of the attribute that holds the layer, if its path does not say it.
         reshaped_shape: The shape of one example after the model divided the features that the layer returned into
             several axes; None: not divided.
     """
@@ -67,6 +68,7 @@ class LayerDescription:
     unflattened_shape: tuple[int, ...] | None = None
     composite: str | None = None
     connection: Connection | None = None
+    attribute: str = ""
     reshaped_shape: tuple[int, ...] | None = None
 
     @property

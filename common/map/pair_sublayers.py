@@ -6,7 +6,7 @@ them are paired. Otherwise the two lists of sublayers are aligned in the order o
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from common.map.layer_roles import LayerRoles, order_by_roles
 from common.map.sublayers import LayerPair, Sublayer
@@ -27,19 +27,41 @@ def pair_by_signature(
     execution. Sublayers of a kind stay unpaired if the models have different numbers of them.
     """
     layer_pairs: list[LayerPair] = []
+    for _ in range(2):  # the second pass knows the pairs of all layers of the first one
+        known = {pair.torch.path: pair.keras.path for pair in layer_pairs}
+        layer_pairs = [
+            LayerPair(torch, keras)
+            for torch_group, keras_group in _list_groups(torch_sublayers, keras_sublayers)
+            for torch, keras in zip(
+                torch_group, _order(torch_group, keras_group, torch_roles, keras_roles, known), strict=True
+            )
+        ]
+    return layer_pairs
+
+
+def _list_groups(
+    torch_sublayers: Sequence[Sublayer], keras_sublayers: Sequence[Sublayer]
+) -> Iterator[tuple[list[Sublayer], list[Sublayer]]]:
+    """Yield the sublayers of each signature that both models have equally often, divided by their roles."""
     for signature in dict.fromkeys(sublayer.signature for sublayer in torch_sublayers):
         torch_matches = [sublayer for sublayer in torch_sublayers if sublayer.signature == signature]
         keras_matches = [sublayer for sublayer in keras_sublayers if sublayer.signature == signature]
-        if len(torch_matches) != len(keras_matches):
-            continue
-        for torch_group, keras_group in _divide_by_role(torch_matches, keras_matches):
-            torch_words, keras_words = _number_words(torch_group), _number_words(keras_group)
-            if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
-                ordered = [keras_group[keras_words.index(numbered_word)] for numbered_word in torch_words]
-            else:
-                ordered = order_by_roles(torch_group, keras_group, torch_roles, keras_roles)
-            layer_pairs += map(LayerPair, torch_group, ordered)
-    return layer_pairs
+        if len(torch_matches) == len(keras_matches):
+            yield from _divide_by_role(torch_matches, keras_matches)
+
+
+def _order(
+    torch_group: list[Sublayer],
+    keras_group: list[Sublayer],
+    torch_roles: LayerRoles,
+    keras_roles: LayerRoles,
+    known: Mapping[str, str],
+) -> list[Sublayer]:
+    """Return the sublayers of Keras in the order of their counterparts, by their words or else by their roles."""
+    torch_words, keras_words = _number_words(torch_group), _number_words(keras_group)
+    if sorted(torch_words) == sorted(keras_words) and len({word for word, _ in torch_words}) > 1:
+        return [keras_group[keras_words.index(numbered_word)] for numbered_word in torch_words]
+    return order_by_roles(torch_group, keras_group, torch_roles, keras_roles, known)
 
 
 def align_sublayers(

@@ -130,8 +130,11 @@ class DescribedLayer(TypedDict):
 class LayerFacts(DescribedLayer, total=False):
     """A layer that the forward pass entered."""
 
-    # Path of the layer with variables whose output it received as it was; absent if there is none
-    source: str
+    # Paths of the layers with variables from whose outputs other code computed its input; absent if none are known
+    sources: list[str]
+    source: str  # the only one of these, in older records
+    # Name of the attribute of the outer layer that holds the layer, if its path does not say it; absent if none does
+    attribute: str
 
 
 class VariableFacts(TypedDict):

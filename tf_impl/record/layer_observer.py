@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ from tf_impl.record.tensors import Arrays, Copies, first_tensor, is_eager, name_
 if TYPE_CHECKING:  # Python 3.9 cannot compute the union
     # (facts, received, returned) of a layer -> the recorded input of its counterpart, or None
     ConvertInput = Callable[[LayerFacts, np.ndarray, np.ndarray], np.ndarray | None]
+PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "Einsum")
+STOPPING = ("StopGradient", "PreventGradient")  # operations through which no gradient flows
 RANDOM_KINDS = ("Dropout", "Random", "Gaussian")  # in the names of kinds of layers that draw random numbers
 # Layers with an activation. Their recorded output is the activation's input, because PyTorch's layers have none.
 ACTIVATED_KINDS = {"Dense", "EinsumDense"} | {
@@ -70,7 +73,8 @@ class LayerObserver:
         self._paths: dict[int, str] = {id(model): "model"}
         self._sources = LayerSources()
         self._stack: list[Layer] = []  # the layers that the pass is in
-        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # merged axes by the shape [n, ...] with one for them
+        # The axes that a reshape has merged, with each result that has one axis for them, by its identity
+        self._merged: dict[int, tuple[weakref.ref[tf.Tensor], tuple[int, ...]]] = {}
 
     def call(self, original: Callable[..., object], layer: Layer, args: Sequence[object], kwargs: dict) -> object:
         """Call a layer, and record the call if it is the first one of this layer."""
@@ -92,8 +96,8 @@ class LayerObserver:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
-        if has_own_variables(layer):
-            self._sources.add(path, first_tensor(returned))
+        if has_own_variables(layer) or get_kind(layer) in RECURRENT_KINDS:
+            self._sources.add_layer(path, name_tensors(returned).values())
         if states:
             self._see(lambda: self._note_draws(layer, path, states))
         if activation is not None and _is_symbolic(returned):
@@ -121,8 +125,18 @@ class LayerObserver:
         reshapes_weights = self._stack and has_own_variables(self._stack[-1]) and get_kind(self._stack[-1]) != "Flatten"
         is_flat = before is not None and len(before) > len(returned.shape) > 1
         if is_flat and not reshapes_weights and (sizes := find_flattened(before, returned.shape)) is not None:
-            self._shapes[tuple(returned.shape)] = sizes
+            self._merged[id(returned)] = weakref.ref(returned), sizes
         return returned
+
+    def add_operation(self, name: str, received: Sequence[tf.Tensor], returned: Sequence[tf.Tensor]) -> None:
+        """Let the results of a differentiable operation come from the layers that its inputs come from."""
+        if name not in STOPPING:
+            self._sources.add_operation(received, [tensor for tensor in returned if tensor.dtype.is_floating])
+        # A product of matrices may have the shape of a flattened array, but not its features
+        merged = {x.shape: sizes for x in received if name not in PRODUCTS and (sizes := self._find_merged(x))}
+        for tensor in returned if merged else ():
+            if tensor.shape in merged and not self._find_merged(tensor):
+                self._merged[id(tensor)] = weakref.ref(tensor), merged[tensor.shape]
 
     @property
     def is_within_layer(self) -> bool:
@@ -139,19 +153,25 @@ class LayerObserver:
         received = first_tensor([args, _order_arguments(layer, kwargs)])
         if self._stack and get_kind(self._stack[-1]) in COMPOSITE_KINDS:
             facts["composite"] = self._find_path(self._stack[-1])
-        if received is not None and (shape := tuple(received.shape)) in self._shapes:
-            facts["unflattened_shape"] = list(self._shapes[shape])
-            if facts["kind"] == "Dense":  # later inputs of this shape come from a Dense layer
-                del self._shapes[shape]
+        if sizes := self._find_merged(received):
+            facts["unflattened_shape"] = list(sizes)
         training = _get_training(layer, args, kwargs)
         outer = [known for known in self.facts if self._stack and self.layers[known["path"]] is self._stack[-1]]
         facts["training"] = bool(outer and outer[0]["training"]) if training is None else bool(training)
         if "BatchNormalization" in facts["kind"] and not layer.trainable:
             facts["training"] = False  # whatever it is called with; variables of it that are frozen do not matter
-        if source := self._sources.find(received):
-            facts["source"] = source
+        outer_attributes = vars(self._stack[-1]).items() if self._stack else ()
+        if attribute := next((name for name, value in outer_attributes if value is layer), ""):
+            facts["attribute"] = attribute
+        if sources := self._sources.find(received):
+            facts["sources"] = sorted(sources)
         self.facts.append(facts)
         self._copy(f"layer/{path}/input", None, received)
+
+    def _find_merged(self, tensor: object) -> tuple[int, ...]:
+        """Return the sizes of the axes that the model has merged to one of a tensor's; empty if it has not."""
+        reference, sizes = self._merged.get(id(tensor), (None, ()))
+        return sizes if reference is not None and reference() is tensor else ()
 
     def _forget(self, path: str) -> None:
         """Forget a call that builds the layer: it received numbers but returned none."""

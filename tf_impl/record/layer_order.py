@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from common.recording.record_format import LayerFacts
-from tf_impl.record.model_facts import Layer, get_kind
+from tf_impl.record.model_facts import Layer
 
 NUMBERED = re.compile(r"keras_tensor(?:_(\d+))?$")  # the name of the output of a layer, which Keras 3 numbers
 
@@ -39,7 +39,7 @@ def _order_branches(layers: Mapping[str, Layer], facts: Sequence[LayerFacts]) ->
     """
     ordered = [*facts]
     for model in layers.values():
-        ranks = _rank_operations(model) if get_kind(model) == "Functional" else {}
+        ranks = _rank_operations(model) if _is_functional(model) else {}
         owners = {
             id(part): id(member)
             for member in (getattr(model, "layers", []) if ranks else [])
@@ -51,6 +51,12 @@ def _order_branches(layers: Mapping[str, Layer], facts: Sequence[LayerFacts]) ->
         members = iter(sorted((key for key in groups if key in ranks), key=lambda key: ranks[key]))
         ordered = [layer for key in groups for layer in groups[next(members) if key in ranks else key]]
     return ordered
+
+
+def _is_functional(model: Layer) -> bool:
+    """Check whether a layer is a functional model, also one of a script's own class that has no `call` of its own."""
+    owner = next((kind.__name__ for kind in type(model).__mro__ if "call" in vars(kind)), "")
+    return owner == "Functional" and hasattr(model, "_nodes_by_depth")
 
 
 def _rank_operations(model: Layer) -> Mapping[object, int | tuple[int, int]]:
@@ -104,7 +110,7 @@ def _order_heads(
         facts: Their descriptions in order.
         names: The names of the model's variables in their order.
     """
-    graphs = [x for x in layers.values() if get_kind(x) == "Functional" and not _rank_by_outputs(x)]
+    graphs = [x for x in layers.values() if _is_functional(x) and not _rank_by_outputs(x)]
     members = {id(layer) for graph in graphs for layer in graph.layers}
     groups: dict[object, list[LayerFacts]] = {}
     for layer in facts:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-KEY = "lockstep_marks"  # in the metadata of nodes
+KEY, SOURCE = "lockstep_marks", "lockstep_source"  # in the metadata of nodes
 NODE_NAME = re.compile(r"(\w+?)Backward\d*")
 # Functions f for which x * f'(x) is not f(x), by the names of their nodes: the gradient by a loss does not show the
 # share of this loss if such a function receives it
@@ -48,6 +48,28 @@ def mark_nodes(tensors: Iterable[torch.Tensor]) -> list[MarkReference]:
     for node in nodes:
         node.metadata.setdefault(KEY, []).append(mark)
     return [weakref.ref(mark)] if nodes else []
+
+
+def mark_source(tensors: Iterable[torch.Tensor], path: str) -> None:
+    """Mark the nodes that computed what a layer returned. A node keeps its mark if an inner layer returned it."""
+    nodes: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    for node in nodes:
+        node.metadata.setdefault(SOURCE, path)
+
+
+def find_sources(tensor: torch.Tensor | None) -> set[str]:
+    """Return the paths of the layers from whose outputs other code computed a tensor."""
+    unvisited: list[Any] = [] if tensor is None or tensor.grad_fn is None else [tensor.grad_fn]
+    visited, paths = set(unvisited), set()
+    while unvisited:
+        node = unvisited.pop()
+        if (path := node.metadata.get(SOURCE)) is not None:
+            paths.add(str(path))
+            continue
+        parents = {parent for parent, _ in node.next_functions if parent is not None} - visited
+        visited |= parents
+        unvisited += parents
+    return paths
 
 
 def share_marks(marks: Collection[Mark], gradients: object) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules.loss import _Loss
 
-from common.recording.layer_sources import LayerSources
 from common.recording.record_format import ROOT, LayerFacts, name_call
 from torch_impl.record.arrays import first_tensor, list_references, name_arguments, name_tensors
 from torch_impl.record.copies import Copies
@@ -17,7 +16,7 @@ from torch_impl.record.draws import RandomDraws
 from torch_impl.record.environment import read_layer_autocast
 from torch_impl.record.flattened_inputs import find_unflattened_shape
 from torch_impl.record.forward_pass import ModelCall
-from torch_impl.record.graph import Mark, list_marks, mark_nodes, split_used
+from torch_impl.record.graph import Mark, find_sources, list_marks, mark_nodes, mark_source, split_used
 from torch_impl.record.model_facts import (
     describe_layer,
     has_variables,
@@ -43,6 +42,7 @@ class CallObserver:
         pending: The calls for which no backward pass was seen yet, as long as the script keeps their graph.
         is_paused: Whether a backward pass runs, which calls checkpointed layers again. These calls are ignored.
         records_layers: Whether the next calls record the arrays of layers.
+        needs_gradients: Whether calls of the frozen model are ignored, as those without gradients are.
         copies: The copies of inputs, outputs and layers, and the limit of their bytes.
         autocast: The type to which autocast rounds within the model; None: off.
         draws: The layers of the first micro-batch that draw random numbers.
@@ -56,7 +56,7 @@ class CallObserver:
         """Prepare to observe an unwrapped model. on_start: called before each forward pass."""
         self.pending: list[ModelCall] = []
         self.is_paused = False
-        self.records_layers = True
+        self.records_layers = self.needs_gradients = True
         self.copies = copies
         self.autocast: object = None
         self.draws = RandomDraws()
@@ -64,7 +64,6 @@ class CallObserver:
         self.operations = operations
         self._model, self._on_start = model, on_start
         self._has_layers = False
-        self._sources = LayerSources()
         self._added: dict[str, torch.Tensor] = {}  # inputs of the layer that the script called last
         self._stack: list[str] = []  # paths of the layers that the pass is in
         self._names: dict[int, str] = {}  # of variables, by identity
@@ -115,14 +114,14 @@ class CallObserver:
     def _enter_model(self, module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         if self.is_paused:
             return
-        if not torch.is_grad_enabled():
+        if not self._is_trained:
             if self._model.training:  # the pass moves the statistics of BatchNorm
                 self._on_start()
             return
         self._begin(name_arguments(args, kwargs))
         self._stack = [ROOT]
         self.operations.enter_layer(ROOT, self._model, (args, dict(kwargs)))
-        self._describe(ROOT, self._model, None, "")
+        self._describe(ROOT, self._model, None, ())
 
     def _leave_model(self, module: torch.nn.Module, args: object, kwargs: object, returned: object) -> None:
         if self._stack[:1] == [ROOT]:
@@ -133,7 +132,7 @@ class CallObserver:
 
     def _make_enter_layer(self, path: str) -> Callable[..., None]:
         def enter(module: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-            if self.is_paused or not (self._stack or torch.is_grad_enabled()) or self._is_after_model(module):
+            if self.is_paused or not (self._stack or self._is_trained) or self._is_after_model(module):
                 return
             if not self._stack:
                 self._begin_part(path, name_arguments(args, kwargs))
@@ -147,7 +146,7 @@ class CallObserver:
             if not self.records_layers or name in call.layers or any(facts["path"] == path for facts in call.facts):
                 return
             received = first_tensor((args, dict(kwargs)))
-            self._describe(path, module, find_unflattened_shape(received), self._sources.find(received))
+            self._describe(path, module, find_unflattened_shape(received), find_sources(received))
             if received is not None:
                 call.layers[name] = self.copies.copy(received)
 
@@ -164,7 +163,7 @@ class CallObserver:
             del self._stack[self._stack.index(path) :]
             call, name, tensor = self.pending[-1], f"layer/{path}/output", first_tensor(returned)
             if self._observes_layers and next(module.parameters(recurse=False), None) is not None:
-                self._sources.add(path, tensor)
+                mark_source((tensor for _, tensor in name_tensors(returned)), path)
             if self.records_layers and name not in call.layers and tensor is not None:
                 call.layers[name] = self.copies.copy(tensor)
                 self._follow(call, path, module, args, kwargs, returned)
@@ -192,6 +191,12 @@ class CallObserver:
     def may_compute_loss(self) -> bool:
         """Return whether the script may compute a loss now: after a call of the model, and not within a call."""
         return bool(self.pending) and not self._stack and not self.is_paused
+
+    @property
+    def _is_trained(self) -> bool:
+        """Return whether a call now may give the model gradients: a script may freeze it for some calls, as a GAN's."""
+        is_frozen = self.needs_gradients and not any(x.requires_grad for x in self._model.parameters())
+        return torch.is_grad_enabled() and not is_frozen
 
     @property
     def _observes_layers(self) -> bool:
@@ -267,7 +272,7 @@ class CallObserver:
         call.marks += mark_nodes(tensor for _, tensor in name_tensors(returned))
         self.operations.name_all(f"{name_call(0, len(self.pending) - 1)}/output", returned)
 
-    def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None, source: str) -> None:
+    def _describe(self, path: str, layer: torch.nn.Module, shape: list[int] | None, sources: Collection[str]) -> None:
         if self._observes_layers:
             facts = describe_layer(path, layer, self._names, shape)
-            self.pending[-1].facts.append({**facts, "source": source} if source else facts)
+            self.pending[-1].facts.append({**facts, "sources": sorted(sources)} if sources else facts)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from common.diagnose.recorded.layer_vocabulary import translate_attributes
 from common.map.description import Connection, LayerDescription, ModelDescription, VariableDescription
-from common.recording.record_format import ModelFacts
+from common.recording.record_format import LayerFacts, ModelFacts
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ def describe_recorded_model(model: RecordedModel) -> ModelDescription:
             {role: name for role, name in layer["variables"].items() if name in variables},
             tuple(layer["unflattened_shape"]) if layer["unflattened_shape"] else None,
             layer["composite"],
-            Connection((), layer["source"]) if "source" in layer else None,
+            Connection((), frozenset(_list_sources(layer))),
+            attribute=layer.get("attribute", ""),
         )
         for layer in model.facts["layers"]
         if layer["variables"]
@@ -45,6 +46,10 @@ def describe_recorded_model(model: RecordedModel) -> ModelDescription:
     unowned = [name for name in variables if name not in owned]
     layers += _describe_uncalled(unowned, "." if model.is_torch else "/")
     return ModelDescription(layers, variables, unowned, has_channels=False)
+
+
+def _list_sources(layer: LayerFacts) -> Sequence[str]:
+    return layer.get("sources", [layer["source"]] if "source" in layer else [])
 
 
 def _describe_uncalled(names: Sequence[str], separator: str) -> list[LayerDescription]:

@@ -67,3 +67,35 @@ def test_branches_are_in_the_order_in_which_the_script_calls_their_layers(tmp_pa
     layers = json.loads((tmp_path / "record/record.json").read_text())["model"]["layers"]
     paths = [layer["path"].rpartition("/")[2] for layer in layers if layer["variables"]]
     assert paths == ["outer", "inner_1", "inner_2"]
+
+
+class Trained(keras.Model):
+    """A functional model of a class of the script, as keras.io's examples with a `train_step` have it."""
+
+
+def test_heads_of_a_functional_model_of_a_script_are_in_the_order_of_their_definition(tmp_path: Path) -> None:
+    inputs = keras.Input((12, 2))
+    hidden = [keras.layers.Dense(4, activation="relu", name=f"hidden_{name}")(inputs) for name in "abc"]
+    heads = [keras.layers.Dense(2, name=f"head_{name}")(x) for name, x in zip("abc", hidden, strict=True)]
+    model = Trained(inputs, heads)
+    model.compile("sgd", ["mse"] * 3)
+    model.fit(X, [X] * 3, batch_size=4, verbose=0, callbacks=[FitRecorder(str(tmp_path / "record"), steps=1)])
+    layers = json.loads((tmp_path / "record/record.json").read_text())["model"]["layers"]
+    paths = [layer["path"].rpartition("/")[2] for layer in layers]
+    assert [path for path in paths if "head" in path] == ["head_a", "head_b", "head_c"]
+    sources = {layer["path"].rpartition("/")[2]: layer.get("sources") for layer in layers}
+    assert [sources[f"head_{name}"] for name in "abc"] == [[f"hidden_{name}"] for name in "abc"]
+
+
+def test_each_of_several_flattened_arrays_of_one_size_has_its_shape(tmp_path: Path) -> None:
+    inputs = keras.Input((4, 4, 2))
+    maps = [keras.layers.Conv2D(3, 1)(inputs) for _ in range(2)]
+    outputs = [keras.layers.Dense(2, name=f"fc{i}")(keras.layers.Flatten()(x)) for i, x in enumerate(maps)]
+    model = keras.Model(inputs, [*outputs, keras.layers.Dense(2, name="late")(keras.layers.Dense(48)(outputs[0]))])
+    model.compile("sgd", ["mse"] * 3)
+    images, labels = np.ones((4, 4, 4, 2), "float32"), np.zeros((4, 2), "float32")
+    callbacks = [FitRecorder(str(tmp_path / "record"), steps=1)]
+    model.fit(images, [labels] * 3, batch_size=4, verbose=0, callbacks=callbacks)
+    layers = json.loads((tmp_path / "record/record.json").read_text())["model"]["layers"]
+    shapes = {layer["path"].rpartition("/")[2]: layer["unflattened_shape"] for layer in layers}
+    assert [shapes[name] for name in ("fc0", "fc1", "late")] == [[4, 4, 3], [4, 4, 3], None]

@@ -333,3 +333,37 @@ def test_wrong_arguments(arguments: Callable[[Any], tuple[Any, ...]], message: s
     with pytest.raises(ValueError, match=f"^{message}"):
         Recorder(str(tmp_path / "record"), *arguments(Tagger()))
     assert not (tmp_path / "record").exists()
+
+
+def test_calls_of_a_model_that_is_frozen_for_them_are_no_part_of_its_step(tmp_path: Path) -> None:
+    """The generator of a GAN is trained through the discriminator before that updates."""
+    generator, discriminator = nn.Linear(3, 4), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(discriminator.parameters(), 0.1)
+    Recorder(str(tmp_path), discriminator, optimizer, steps=1)
+    made = generator(torch.ones(5, 3))
+    functional.mse_loss(discriminator(made.detach()), torch.zeros(5, 1)).backward()
+    discriminator.requires_grad_(False)
+    functional.mse_loss(discriminator(made), torch.ones(5, 1)).backward()
+    discriminator.requires_grad_(True)
+    optimizer.step()
+    assert read_facts(tmp_path)["steps"][0]["calls"] == [1]
+
+
+def test_a_layer_has_the_layers_from_whose_outputs_its_input_is_computed(tmp_path: Path) -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third, self.last = (nn.Linear(4, 4) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second = self.first(x), self.second(x)
+            gated = torch.sigmoid(first) * second[:, [1, 0, 3, 2]]
+            return self.last(gated + self.third(first.detach()))
+
+    model = Branches()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    Recorder(str(tmp_path), model, optimizer, steps=1)
+    step(model, optimizer, model(torch.ones(2, 4)).square().mean())
+    layers = {layer["path"]: layer.get("sources") for layer in read_facts(tmp_path)["model"]["layers"]}
+    assert layers["last"] == ["first", "second", "third"]
+    assert layers["first"] is layers["second"] is layers["third"] is None

@@ -18,7 +18,7 @@ def build_model(*, is_torch: bool, layers: Layers, uncalled: dict[str, list[int]
         {
             "kind": kind, "path": path, "attributes": {}, "unflattened_shape": None, "composite": None,
             "variables": {role: f"{path}{separator}{role}" for role in shapes}, "training": True,
-            **({"source": source} if source else {}),
+            **({"sources": [source]} if source else {}),
         }
         for kind, path, shapes, source in layers
     ]  # fmt: skip
@@ -143,3 +143,49 @@ def test_norms_of_shortcuts_follow_other_convolutions_than_those_of_the_main_bra
         models.append(build_model(is_torch=is_torch, layers=[*layers, head]))
     paths = {layer.path_a: layer.path_b for layer in _pair(*models).layers if layer.path_a.startswith("norm")}
     assert paths == {"norm1": "a", "norm2": "b"}
+
+
+def _build_linear(
+    *, is_torch: bool, sources: dict[str, str], attributes: dict[str, str] | None = None
+) -> RecordedModel:
+    """Return a model of norms, whose sizes differ, and of equal linear layers in the order of `sources`."""
+    norm, scale, mean = ("BatchNorm1d", "weight", "running_mean") if is_torch else (
+        "BatchNormalization", "gamma", "moving_mean"
+    )  # fmt: skip
+    layers: Layers = [(norm, f"norm{size}", {scale: [size], mean: [size]}, "") for size in (4, 5)]
+    kind, role = ("Linear", "weight") if is_torch else ("Dense", "kernel")
+    model = build_model(
+        is_torch=is_torch, layers=[*layers, *((kind, path, {role: [6, 6]}, source) for path, source in sources.items())]
+    )
+    for layer in model.facts["layers"]:
+        if attribute := (attributes or {}).get(layer["path"]):
+            layer["attribute"] = attribute
+    return model
+
+
+def test_layers_in_another_order_are_paired_by_sources_that_only_some_have() -> None:
+    """PyTorch's attention is one layer, so that those of its projections have no known source."""
+    torch = _build_linear(is_torch=True, sources={"inner": "", "quantizer": "norm4", "final": "norm5"})
+    keras = _build_linear(is_torch=False, sources={"a": "norm9", "b": "norm5", "c": "norm4"})
+    paths = {layer.path_a: layer.path_b for layer in _pair(torch, keras).layers}
+    assert [paths[name] for name in ("inner", "quantizer", "final")] == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize("has_attributes", [True, False])
+def test_heads_on_one_layer_are_paired_by_the_attributes_that_hold_them(has_attributes: bool) -> None:
+    torch = _build_linear(is_torch=True, sources={"to_sigma": "norm5", "to_mu": "norm5"})
+    attributes = {"dense": "mu", "dense_1": "sigma"} if has_attributes else {}
+    keras = _build_linear(is_torch=False, sources={"dense": "norm5", "dense_1": "norm5"}, attributes=attributes)
+    paths = {layer.path_a: layer.path_b for layer in _pair(torch, keras).layers}
+    assert paths["to_mu"] == ("dense" if has_attributes else "dense_1")
+
+
+def test_the_only_source_of_an_older_record_is_read() -> None:
+    models = [_build_linear(is_torch=x, sources={"a": "norm4", "b": "norm5"}) for x in (True, False)]
+    for model in models:
+        for facts in model.facts["layers"]:
+            if (sources := facts.pop("sources", None)) is not None:
+                facts["source"] = sources[0]
+    models[1].facts["layers"][2:] = models[1].facts["layers"][:1:-1]
+    paths = {layer.path_a: layer.path_b for layer in _pair(*models).layers}
+    assert (paths["a"], paths["b"]) == ("a", "b")
