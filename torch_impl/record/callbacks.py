@@ -58,9 +58,9 @@ class TrainerEvents(CallbackRecorder):
     """Events of Hugging Face's Trainer."""
 
     def on_train_begin(self, args: object, state: object, control: object, **kwargs: Any) -> None:  # noqa: ANN401
-        """Start to record: the trainer has its optimizer now. A trainer passes its batches as keyword arguments."""
+        """Start to record: the trainer has its optimizer and its loader now, and takes no batch before."""
         if self._follower is not None and self._recorder is None:
-            self._follower.replace_inputs(kwargs["model"])
+            self._follower.replace_batches(kwargs["train_dataloader"])
         self._start(kwargs["model"], kwargs["optimizer"], kwargs.get("lr_scheduler"))
 
     def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:

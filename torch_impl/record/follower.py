@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ class Follower:
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._handles_of_load: list[torch.utils.hooks.RemovableHandle] = []
         self._watch_copies: Callable[[], None] = lambda: None
+        self._restore_loader: Callable[[], None] = lambda: None
 
     @property
     def notes(self) -> list[str]:
@@ -95,6 +96,7 @@ class Follower:
                 self.is_observing = False
             is_whole = module is entry or is_copy
             self._load_weights(inner, layers if is_whole else self._add_layers(inner, layers))
+            torch.clear_autocast_cache()  # autocast keeps the weights that the extra pass has converted
             self.is_waiting = False
 
         def watch_copies() -> None:
@@ -158,16 +160,23 @@ class Follower:
         handles = [layer.register_forward_pre_hook(check, with_kwargs=True) for layer in layers]
         self._handles += handles
 
-    def replace_inputs(self, model: torch.nn.Module) -> None:
-        """Replace the keyword arguments of the model in training, for a trainer that passes batches in them."""
+    def replace_batches(self, loader: Any) -> None:  # noqa: ANN401  of any class
+        """Replace the batches of a loader that a trainer iterates over itself, until the follower is closed."""
+        kind: Any = type(loader)
+        own, iterate = "__iter__" in vars(kind), kind.__iter__
 
-        def replace(
-            module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
-        ) -> tuple[tuple[object, ...], dict[str, object]]:
-            replaces = torch.is_grad_enabled() and not self.is_observing  # an extra pass gets the replaced batch
-            return args, self.replace_batch(kwargs) if replaces else kwargs
+        def replace(iterated: object) -> Iterator[Any]:
+            for batch in iterate(iterated):
+                yield self.replace_batch(batch) if iterated is loader else batch
 
-        self._handles.append(find_entry(model)[0].register_forward_pre_hook(replace, with_kwargs=True))
+        def restore() -> None:
+            if own:
+                kind.__iter__ = iterate
+            else:
+                del kind.__iter__
+
+        kind.__iter__ = replace
+        self._restore_loader = restore
 
     @torch.no_grad()
     def compute_layer(
@@ -212,11 +221,12 @@ class Follower:
         self._batches.end_step()
 
     def close(self) -> None:
-        """Remove the hooks from the model."""
+        """Remove the hooks from the model, and let the trainer's loader return its own batches."""
+        self._restore_loader()
         for handle in (*self._handles, *self._handles_of_load):
             handle.remove()
         self._handles.clear()
-        self._watch_copies = lambda: None
+        self._watch_copies = self._restore_loader = lambda: None
 
     def replace_batch(self, batch: Any) -> Any:  # noqa: ANN401  as the script's loader returns it
         """Return the record's next micro-batch in the structure and on the device of the script's own batch.
@@ -259,6 +269,7 @@ def observe_layers(
         kwargs: The keyword arguments of the pass.
     """
     observer = CallObserver(model, lambda: None, Copies(0), OperationMode(lambda _: None))
+    observer.needs_gradients = False  # the script may call a frozen copy of the model first
     observer.register(model, lambda function: function, with_layers=True)
     attributes = keep_attributes(model)
     states = random.getstate(), np.random.get_state()

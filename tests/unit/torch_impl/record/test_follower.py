@@ -1,5 +1,6 @@
 """Tests of following another record in PyTorch: what is refused, and what is left in the model."""
 
+import copy
 import json
 import random
 from collections import OrderedDict
@@ -227,31 +228,37 @@ def test_a_script_that_calls_layers_of_the_model_takes_the_weights_of_the_other_
     assert any("calls fc1 first and not the model: fc2 got weights in the order of definition" in x for x in notes)
 
 
-def test_a_trainer_that_passes_batches_by_keyword_gets_every_batch(tmp_path: Path) -> None:
-    """The pass that shows the order of the layers takes no batch."""
+def test_a_loader_of_a_trainer_returns_the_batches_of_the_record(tmp_path: Path) -> None:
+    """The pass that shows the order of the layers takes no batch, and other loaders keep theirs."""
     script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
-    received = []
-
-    class Classifier(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc1, self.fc2 = nn.Linear(5, 8), nn.Linear(8, 3)
-
-        def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            received.append(features.clone())
-            return functional.cross_entropy(self.fc2(functional.relu(self.fc1(features))), labels)
-
-    model = Classifier()
+    own: Any = [(torch.zeros(12, 5), torch.zeros(12, dtype=torch.long))] * len(script.batches)
+    loaders = [DataLoader(own, batch_size=None) for _ in range(2)]
+    iterate = DataLoader.__iter__
+    model = nn.Sequential(OrderedDict(fc1=nn.Linear(5, 8), relu=nn.ReLU(), fc2=nn.Linear(8, 3)))
     follower = Follower(str(script.write(tmp_path / "old")), None)
-    follower.replace_inputs(model)
+    follower.replace_batches(loaders[0])
     follower.follow(model)
-    for _ in script.batches:
-        model(features=torch.zeros(12, 5), labels=torch.zeros(12, dtype=torch.long)).backward()
+    assert all(not features.any() for features, _ in loaders[1])
+    for (features, labels), (expected, _) in zip(loaders[0], script.batches, strict=True):
+        np.testing.assert_allclose(features.numpy(), expected, rtol=1e-6)
+        functional.cross_entropy(model(features), labels).backward()
         follower.end_step()
     follower.close()
-    assert len(received) == len(script.batches) + 1
-    for features, (expected, _) in zip(received[1:], script.batches, strict=True):
-        np.testing.assert_allclose(features.numpy(), expected, rtol=1e-6)
+    assert DataLoader.__iter__ is iterate
+    assert all(not features.any() for features, _ in loaders[0])
+
+
+def test_a_frozen_copy_may_be_called_before_the_model(tmp_path: Path) -> None:
+    script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
+    model = nn.Sequential(OrderedDict(fc1=nn.Linear(5, 8), relu=nn.ReLU(), fc2=nn.Linear(8, 3)))
+    target = copy.deepcopy(model).requires_grad_(False)
+    follower = Follower(str(script.write(tmp_path / "old")), None)
+    follower.follow(model)
+    follower.replace_batch(script.batches[0])
+    target(torch.zeros(12, 5))
+    follower.close()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, target.get_parameter(name))
 
 
 def test_a_script_that_trains_on_its_own_weights_is_refused(tmp_path: Path) -> None:
@@ -279,3 +286,30 @@ def test_a_closure_takes_the_weights_of_the_other_framework_before_they_are_reco
         optimizer.step(partial(compute_loss, features, torch.from_numpy(labels)))  # as Lightning does
     diagnosis = diagnose_records(old, tmp_path / "new")
     assert diagnosis.is_equal, diagnosis.headline
+
+
+def _train_episodes(directory: Path, follow: Path | None, weight: float = 1.0) -> None:
+    """Train on episodes [n, ways, features], whose examples the script that follows joins before it calls the model."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = Recorder(str(directory), model, optimizer, follow=None if follow is None else str(follow))
+    stream = np.random.default_rng(0)
+    episodes = torch.from_numpy(stream.normal(size=(12, 2, 3)).astype(np.float32))
+    for (batch,) in recorder.batches(DataLoader(TensorDataset(episodes), batch_size=4)):
+        outputs = model(batch) if follow is None else model(batch.flatten(0, 1))
+        loss = weight * outputs.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_examples_that_only_one_script_joins_are_no_difference(tmp_path: Path) -> None:
+    _train_episodes(tmp_path / "old", None)
+    _train_episodes(tmp_path / "new", tmp_path / "old")
+    diagnosis = diagnose_records(tmp_path / "old", tmp_path / "new")
+    assert not diagnosis.causes, diagnosis.headline
+    assert "the models get 4 examples in A and 8 in B" in diagnosis.headline
+    _train_episodes(tmp_path / "mistaken", tmp_path / "old", weight=1.01)
+    causes = diagnose_records(tmp_path / "old", tmp_path / "mistaken").causes
+    assert [cause.cause for cause in causes] == ["batch_size"]
