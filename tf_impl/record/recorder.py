@@ -24,6 +24,7 @@ from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.finished_step import FinishedStep
 from tf_impl.record.gradients import compare_results, get_tolerance
 from tf_impl.record.layer_observer import describe_layers
+from tf_impl.record.loader_batches import LoaderBatches
 from tf_impl.record.model_facts import Layer, name_by_identity
 from tf_impl.record.optimizer_facts import Optimizer, count_updates
 from tf_impl.record.patches import Patches
@@ -87,7 +88,7 @@ class Recorder:
             self.follower.strategy = getattr(model, "distribute_strategy", self.follower.strategy)
             self.writer.facts["follows"] = self.follower.identity
             self._observer.convert_input = self.follower.convert_input
-        self._patches, self._copies = Patches(), Copies(0)
+        self._patches, self._copies, self._batches = Patches(), Copies(0), LoaderBatches(self.follower)
         self.is_compiled_by_xla, self._draws = False, CompiledDraws()
         self._is_in_function, self._iterations = False, 0  # whether a tf.function of the script runs, and its updates
         self.is_recording = self.writer.is_open
@@ -104,7 +105,7 @@ class Recorder:
 
     def batches(self, loader: Iterable[Any]) -> Iterable[Any]:
         """Return the loader. While the recorder follows a record, the batches are those of that record."""
-        return loader if self.follower is None else MappedLoader(loader, self.follower.replace_batch)
+        return MappedLoader(loader, self._batches.take)
 
     def omit_implied_gradients(self) -> None:
         """Let later rehearsals compute no gradients if the slots imply them."""
@@ -191,8 +192,7 @@ class Recorder:
             return function(*args) if self.is_recording else None
         except Exception as error:
             reason = (f"{error}".splitlines() or [""])[0]
-            sentence = notes.FAILED.format(self.state.number, type(error).__name__, reason)
-            self.writer.note(sentence)
+            self.writer.note(sentence := notes.FAILED.format(self.state.number, type(error).__name__, reason))
             warnings.warn(sentence, RuntimeWarning, stacklevel=3)
             self._finish(complete=False)
             return None
@@ -247,7 +247,7 @@ class Recorder:
                         getattr(function, "get_concrete_function")(*args, **kwargs)  # noqa: B009
                 self._follow_all(lambda: original(function, *args, **kwargs))
                 rehearsed = self.guard(self.rehearse, lambda: original(function, *args, **kwargs))
-                self.add_batch(dict([*zip(map(str, range(len(args))), args), *kwargs.items()]))  # noqa: B905
+                self.add_batch(self._batches.choose(args, kwargs))
                 result = self.run_unobserved(original, function, *args, **kwargs)
                 for recorder in recorders:
                     recorder.guard(recorder.compare_results, rehearsed, result)

@@ -172,7 +172,10 @@ class FollowedBatches:
         self._matcher.add_note(f"batches: their arrays have no row for each example, so that {listed}; check this")
         self._position += count
         self._end_full_step(sum(self._arrays.count_rows(step)))
-        return {leaf: arrays[name].astype(leaves[leaf].dtype) for leaf, name in matches.items()}
+        return {
+            leaf: convert_to_layout(arrays[name], leaves[leaf]).astype(leaves[leaf].dtype)
+            for leaf, name in matches.items()
+        }
 
     def _fill_whole(self, leaves: Arrays, examples: Collection[str], step: int, share: np.ndarray) -> Arrays:
         """Return recorded arrays for the script's arrays without a row for each example. examples: the others."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.followed_arrays import OTHER
 from common.diagnose.recorded.matched_arrays import (
     are_whole,
@@ -125,7 +126,8 @@ def _split_name(name: str) -> list[tuple[int, str]]:
 
 
 def _is_like(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether two arrays have one kind, and differ at most in the length of one axis."""
+    """Check whether two arrays have one kind, and in one layout differ at most in the length of one axis."""
+    array = convert_to_layout(array, template)
     if array.ndim != template.ndim or (array.dtype.kind == "f") != (template.dtype.kind == "f"):
         return False
     return sum(a != b for a, b in zip(array.shape, template.shape, strict=True)) < 2

@@ -94,3 +94,23 @@ def test_functions_that_a_script_only_logs_are_no_losses(has_object: bool, is_la
     assert facts["name"].lower().replace("_", "").endswith("losses.meansquarederror")
     assert record.get_step_facts(1)[0]["losses"] == [pytest.approx(float(value))]
     assert [*record.ranks[0].open_step(1).select("batch/0/label")] == ["y_true"]
+
+
+def test_the_places_in_the_batch_name_arrays_that_a_function_receives_in_another_order(tmp_path: Path) -> None:
+    optimizer = keras.optimizers.SGD(0.1)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3)])
+
+    @tf.function
+    def train_step(y: tf.Tensor, x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True))
+        weights = model.trainable_variables
+        optimizer.apply_gradients(list(zip(tape.gradient(loss, weights), weights, strict=True)))
+
+    data = tf.data.Dataset.from_tensor_slices((tf.ones([3, 4]), tf.constant([2, 0, 1]))).batch(3)
+    recorder = Recorder(str(tmp_path), model, optimizer, steps=1)
+    for x, y in recorder.batches(data):
+        with recorder.step():
+            train_step(y, x)
+    keys = open_record(tmp_path).get_step_facts(1)[0]["keys"]
+    assert keys == {"input/0": "0", "label/y_true": "1"}

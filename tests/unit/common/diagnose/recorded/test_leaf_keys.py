@@ -135,3 +135,22 @@ def test_a_copy_of_another_array_gets_its_values(tmp_path: Path) -> None:
     assert filled is not None
     assert np.array_equal(filled["1.0"], CLEAN)
     assert np.array_equal(filled["1.1"], CLEAN)
+
+
+def test_arrays_of_two_loaders_are_handed_over_though_the_script_joins_them_for_its_model(tmp_path: Path) -> None:
+    """As in FixMatch: labelled images, and two views of more unlabelled ones, in PyTorch's layout and in Keras's."""
+    stream = np.random.default_rng(0)
+    images, views = stream.normal(size=(2, 6, 6, 3)), stream.normal(size=(2, 4, 6, 6, 3))
+    labels = np.array([1, 2])
+    named = {
+        "batch/0/input/0": np.concatenate([images, *views]), "batch/0/other/0.0": images, "batch/0/other/0.1": labels,
+        "batch/0/other/1.0": views[0], "batch/0/other/1.1": views[1],
+    }  # fmt: skip
+    batches = write_steps(tmp_path, "tensorflow", [named], {}, micro_batches=1)
+    shapes = {"0.0": (2, 3, 6, 6), "0.1": (2,), "1.0": (4, 3, 6, 6), "1.1": (4, 3, 6, 6)}
+    leaves = {name: np.zeros(shape, int if name == "0.1" else float) for name, shape in shapes.items()}
+    filled = batches.fill(leaves, 0, 1)
+    assert filled is not None
+    assert np.array_equal(filled["0.1"], labels)
+    for name, array in (("0.0", images), ("1.0", views[0]), ("1.1", views[1])):
+        assert np.array_equal(filled[name], np.moveaxis(array, -1, 1))
