@@ -46,6 +46,11 @@ class DifferingSection:
         return bool(layers) and all(layers)
 
     @property
+    def has_weights(self) -> bool:
+        """Return whether the first operations receive weights of the models."""
+        return any(side.is_weight(tensor) for side, x in self._zip_first() for tensor in x["inputs"])
+
+    @property
     def is_first_comparable(self) -> bool:
         """Return whether the difference begins at the first operations: their inputs are equal, and no result is."""
         # The results of two masks with infinity are not known to differ
@@ -101,6 +106,12 @@ class DifferingSection:
             [x for x, taken in zip(b, of_b, strict=True) if all(are_other_selections(taken, y) for y in of_a)],
         )
 
+    def narrow(self, tensor_a: int, tensor_b: int) -> "DifferingSection":
+        """Return the part of the section that leads to two tensors that differ."""
+        a, b = self.a.narrow(tensor_a), self.b.narrow(tensor_b)
+        first, has_equal_inputs = _find_first(a, b, self.matches)
+        return DifferingSection(a, b, first, has_equal_inputs, (), (), self.matches)
+
     def begins_with(self, operations: Sequence[Operation], side: int) -> bool:
         """Check whether the difference begins at operations that have no counterpart: the other side omits them.
 
@@ -148,8 +159,9 @@ class DifferingSection:
 
 
 def find_section(
-    trace_a: OperationTrace, trace_b: OperationTrace, targets: tuple[int, int], matches: TensorMatches
-) -> DifferingSection | None:
+    trace_a: OperationTrace, trace_b: OperationTrace, targets: tuple[int, int], matches: TensorMatches,
+    *, is_known_to_differ: bool = False,
+) -> DifferingSection | None:  # fmt: skip
     """Find the operations that lead to a tensor that differs.
 
     Args:
@@ -157,17 +169,18 @@ def find_section(
         trace_b: The operations of B.
         targets: The numbers of the tensor in A and of its counterpart in B.
         matches: The tensors that are equal.
+        is_known_to_differ: Whether the two tensors differ, though perhaps by less than the tolerance of the matches.
 
     Returns:
         The operations; None if the tensors have the same numbers, or if the operations do not show the difference.
     """
-    if matches.are_equal(*targets):
+    are_alike = matches.are_equal(*targets)
+    if are_alike and not is_known_to_differ:
         return None
+    chances = [{x} for x in targets] if are_alike else _list_chance_matches(targets, matches)
     a, b = (
         SectionSide(trace, target, matched - _list_choices(trace) - chance)
-        for trace, target, matched, chance in zip(
-            (trace_a, trace_b), targets, matches.matched, _list_chance_matches(targets, matches), strict=True
-        )
+        for trace, target, matched, chance in zip((trace_a, trace_b), targets, matches.matched, chances, strict=True)
     )
     if not a.operations and not b.operations:
         return None

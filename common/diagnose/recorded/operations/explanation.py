@@ -3,6 +3,7 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+import math
 from dataclasses import replace
 
 from common.diagnose.findings import Explanation
@@ -20,6 +21,7 @@ from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.record_pair import RecordPair
 from common.recording.operation_format import OperationTrace
 
+LEAST_DIFFERENCE = 1e-4  # relative difference of two losses from which on it is no rounding of the loss itself
 # Causes that name operations. Another cause may say why they differ.
 OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
 
@@ -43,7 +45,7 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
     section = _find_section(pair, name_a, name_b)
     if section is None:
         return _explain_order(pair, place, name_a, name_b)
-    if section.is_layer:  # a layer that computes something else is explained by its settings
+    if section.is_layer and section.has_weights:  # a layer that computes something else is explained by its settings
         return None
     return explain_section(section, place)
 
@@ -109,7 +111,18 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
 
 def _find_section(pair: RecordPair, name_a: str, name_b: str) -> DifferingSection | None:
     targets = _find_targets(pair, name_a, name_b)
-    return None if targets is None else find_section(*targets[0], targets[1], match_tensors(pair, targets[0]))
+    if targets is None:
+        return None
+    traces, numbers = targets
+    matches = match_tensors(pair, traces)
+    is_known_to_differ = (name_a, name_b) == (LOSS, LOSS) and _are_other_losses(traces, numbers)
+    return find_section(*traces, numbers, matches, is_known_to_differ=is_known_to_differ)
+
+
+def _are_other_losses(traces: tuple[OperationTrace, OperationTrace], numbers: tuple[int, int]) -> bool:
+    """Check whether two losses differ, perhaps by less than the rounding errors of the layers."""
+    a, b = (trace["tensors"][number]["sum"] for trace, number in zip(traces, numbers, strict=True))
+    return a is not None and b is not None and not math.isclose(a, b, rel_tol=LEAST_DIFFERENCE)
 
 
 def _find_targets(

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
-from common.diagnose.recorded.operations.operation_names import INDEXED, is_selection, normalize_name
+from common.diagnose.recorded.operations.operation_names import (
+    COLLECTING,
+    INDEXED,
+    LAYOUTS,
+    is_selection,
+    normalize_name,
+)
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
 from common.recording.operation_format import Operation
@@ -148,7 +154,7 @@ def find_other_partners(a: SectionSide, b: SectionSide, matches: TensorMatches) 
         b: Side B.
         matches: The tensors that are equal.
     """
-    pairs_a, pairs_b = a.find_pairs(), b.find_pairs()
+    pairs_a, pairs_b = _find_pairs(a), _find_pairs(b)
     tensors_a, tensors_b = ({*chain(*pairs)} for pairs in (pairs_a, pairs_b))
     counterparts = {x: [y for y in tensors_a if matches.are_equal(y, x)] for x in tensors_b}
     if len(tensors_a) != len(tensors_b) or any(len(equal) != 1 for equal in counterparts.values()):
@@ -173,7 +179,7 @@ def find_omitted(
     """
     for side, (longer, shorter) in enumerate(((a, b), (b, a))):
         for operation in list_surplus(longer.entering_operations[:MOST_COMPARED], longer, shorter):
-            results = longer.find_layouts_of(operation)
+            results = _find_layouts_of(longer, operation)
             following = [(normalize_name(x), longer.list_tensors(x)) for x in longer.list_users(results)]
             for received, (name, inputs) in product(longer.list_tensors(operation), following[:MOST_COMPARED]):
                 without = name, [received if tensor in results else tensor for tensor in inputs]
@@ -215,3 +221,26 @@ def _has_counterpart(
         if equal >= (1 if normalize_name(counterpart) == name else 2) and not others:
             return True
     return False
+
+
+def _find_pairs(side: SectionSide) -> dict[frozenset[int], Operation]:
+    """Return the operations that first combine two received tensors, or results of one each, by the two tensors."""
+    sources: dict[int, frozenset[int]] = {}
+    pairs: dict[frozenset[int], Operation] = {}
+    for operation in side.operations:
+        received = [sources.get(x, frozenset([x])) for x in side.list_floats(operation)]
+        combined = frozenset().union(*received)
+        sources.update(dict.fromkeys(operation["outputs"], combined))
+        if len(combined) == 2 and {*map(len, received)} == {1} and normalize_name(operation) not in COLLECTING:
+            pairs.setdefault(combined, operation)
+    return pairs
+
+
+def _find_layouts_of(side: SectionSide, operation: Operation) -> set[int]:
+    """Return the results of an operation, also in the layouts into which the section puts them."""
+    layouts = {*operation["outputs"]}
+    for x in side.operations:
+        tensors = side.list_tensors(x)
+        if normalize_name(x) in LAYOUTS and len(tensors) == 1 and tensors[0] in layouts:
+            layouts.update(x["outputs"])
+    return layouts

@@ -7,11 +7,15 @@ from common.recording.operation_format import Operation
 LOSS = "loss"  # stands for the number of the loss in place of the name of a tensor
 VERSION = re.compile(r"v\d+$")  # end of names such as "AddV2"
 POOLINGS = (("max", "max"), ("avg", "average"))  # in PyTorch and in Keras
+PRODUCTS = (
+    *("matmul", "batchmatmul", "bmm", "mm", "einsum", "linear", "dense", "einsumdense", "biasadd", "addmm"),
+    *("dot", "baddbmm"),
+)
 # Names of operations that have several, without underscores and in lower case
 SPELLINGS = {
     name: names[0]
     for names in (
-        ("matmul", "batchmatmul", "bmm", "mm", "einsum", "linear", "dense", "einsumdense", "biasadd", "addmm"),
+        PRODUCTS,
         ("add", "iadd", "radd", "addn"),
         ("sub", "isub", "rsub", "subtract"),
         ("mul", "imul", "rmul", "multiply"),
@@ -21,6 +25,8 @@ SPELLINGS = {
         ("cat", "concat", "concatenate"),
         ("stack", "pack"),
         ("max", "amax"),
+        ("equal", "eq"),
+        ("notequal", "ne"),
         ("min", "amin"),
         ("maximum", "minimum", "clampmin", "clamp", "clip", "clipbyvalue", "relu"),
         ("where", "select", "maskedfill"),
@@ -79,5 +85,10 @@ def normalize_name(operation: Operation) -> str:
         name = str(operation["arguments"].get("activation", name))
     if is_selection(operation):
         return SPELLINGS["getitem"]
-    name = VERSION.sub("", name.replace("_", "").lower())
+    name = simplify_name(name)
     return SPELLINGS.get(name, name)
+
+
+def simplify_name(name: str) -> str:
+    """Return the name of an operation in lower case, without underscores and version."""
+    return VERSION.sub("", name.replace("_", "").lower())

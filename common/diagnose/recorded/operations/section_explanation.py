@@ -3,11 +3,13 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+import math
 from collections.abc import Sequence
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.operations.broadcasts import find_broadcast
+from common.diagnose.recorded.operations.broadcasts import LOSSES, find_broadcast
 from common.diagnose.recorded.operations.differing_section import DifferingSection
+from common.diagnose.recorded.operations.earlier_tensors import EarlierTensors, find_earlier_tensors
 from common.diagnose.recorded.operations.first_functions import (
     find_other_functions,
     find_other_operand,
@@ -25,7 +27,7 @@ from common.diagnose.recorded.operations.first_results import (
     find_other_partners,
     find_unrecorded,
 )
-from common.diagnose.recorded.operations.operation_names import LOSS, normalize_name
+from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LOSS, normalize_name
 from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, shorten
 from common.recording.operation_format import Operation
 
@@ -48,6 +50,8 @@ def explain_section(section: DifferingSection, place: str) -> Explanation:
         or _explain_unlogged(section, place)
         or _explain_first_functions(section, place)
         or _explain_first_lines(section, place)
+        or _explain_earlier_tensors(section, place)
+        or _explain_other_operand(section, place)
         or _explain_unaligned(section, place)
     )
 
@@ -117,7 +121,11 @@ def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | 
     shape = find_unrecorded_shape(section)
     if section.first is None or shape is None:
         return None
-    words = _describe_sides(section, section.first[:1], section.first[1:])
+    return _explain_other_source(shape, _describe_sides(section, section.first[:1], section.first[1:]), place)
+
+
+def _explain_other_source(shape: list[int], words: str, place: str) -> Explanation:
+    """Explain a tensor of a shape that no operation of the record computes. words: the operations that receive it."""
     sentence = f"{place}: {words}: a tensor {shape} that is not recorded has other numbers, "
     sentence += "such as a weight of another model, which its own optimizer has changed"
     return Explanation("other_state_of_loss" if place == LOSS else "operation", sentence, confirmed=False)
@@ -165,11 +173,16 @@ def _explain_first_functions(section: DifferingSection, place: str) -> Explanati
     unapplied = find_unapplied(*sides)
     if unapplied is not None:
         return _explain_one_side(section, place, *unapplied, confirmed=False)
-    operands = find_other_operand(*sides)
-    if operands is not None:
-        words = _describe_sides(section, operands[:1], operands[1:])
-        return Explanation("operation", f"{place}: a tensor is combined with another one: {words}", confirmed=False)
     return None
+
+
+def _explain_other_operand(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain operations of one name that combine an equal tensor with other ones; None if there are none."""
+    operands = find_other_operand(section.a, section.b, section.matches)
+    if operands is None:
+        return None
+    words = _describe_sides(section, operands[:1], operands[1:])
+    return Explanation("operation", f"{place}: a tensor is combined with another one: {words}", confirmed=False)
 
 
 def _explain_first_lines(section: DifferingSection, place: str) -> Explanation | None:
@@ -179,6 +192,42 @@ def _explain_first_lines(section: DifferingSection, place: str) -> Explanation |
     if lines is None:
         return None
     return Explanation("operation", f"{place}: {EQUAL_TENSORS} {_describe_sides(section, *lines)}")
+
+
+def _explain_earlier_tensors(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain tensors from which both scripts compute the differing ones in the same way; None if there are none."""
+    for beginning in find_earlier_tensors(section.a, section.b, section.matches):
+        if (beginning.a, beginning.b) == (section.a.target, section.b.target):
+            return None
+        earlier = section.narrow(beginning.a, beginning.b)
+        if earlier.a.operations or earlier.b.operations:
+            return explain_section(earlier, place)
+        if beginning.users is not None:
+            return _explain_sources(section, beginning, beginning.users, place)
+    return None
+
+
+def _explain_sources(
+    section: DifferingSection, beginning: EarlierTensors, users: tuple[Operation, Operation], place: str
+) -> Explanation:
+    """Explain tensors that no operation of the section computes, and that two operations receive alike.
+
+    Args:
+        section: The section.
+        beginning: The tensors.
+        users: The operations.
+        place: The place of the section's tensor in reports.
+    """
+    shapes = section.a.get_shape(beginning.a), section.b.get_shape(beginning.b)
+    words = _describe_sides(section, users[:1], users[1:])
+    are_matched = section.a.is_matched(beginning.a) and section.b.is_matched(beginning.b)
+    if are_matched or section.a.is_weight(beginning.a) or section.b.is_weight(beginning.b):
+        return Explanation("operation", f"{place}: the same operation receives another tensor: {words}")
+    if math.prod(shapes[0]) != math.prod(shapes[1]):
+        sentence = f"{place}: {words}: a tensor that is not recorded is {shapes[0]} in A and {shapes[1]} in B"
+        are_broadcast = place == LOSS and all(normalize_name(x) in (*ELEMENTWISE, *LOSSES) for x in users)
+        return Explanation("broadcast_in_loss" if are_broadcast else "operation", sentence)
+    return _explain_other_source(shapes[0], words, place)
 
 
 def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:

@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from common.diagnose.recorded.operations.operation_names import (
-    COLLECTING,
-    LAYOUTS,
     ORDERING,
     is_selection,
     normalize_name,
@@ -38,6 +36,10 @@ class SectionSide:
         self._producers = {
             output: index for index, operation in enumerate(trace["operations"]) for output in operation["outputs"]
         }
+
+    def narrow(self, tensor: int) -> "SectionSide":
+        """Return the part of the side that leads to a tensor."""
+        return SectionSide(self._trace, tensor, self._matched)
 
     @cached_property
     def operations(self) -> list[Operation]:
@@ -102,37 +104,24 @@ class SectionSide:
         """The operations that receive a tensor with an equal one on the other side."""
         return [x for x in self.operations if not self._matched.isdisjoint(self.list_tensors(x))]
 
+    def is_matched(self, tensor: int) -> bool:
+        """Check whether a tensor has an equal one on the other side."""
+        return tensor in self._matched
+
+    def is_weight(self, tensor: int) -> bool:
+        """Check whether a tensor is a weight of the model."""
+        return tensor in self._weights
+
     def is_source(self, tensor: int) -> bool:
         """Check whether a tensor has an equal one on the other side, or is computed from no tensor."""
         index = self._producers.get(tensor)
         return tensor in self._matched or index is None or not self._trace["operations"][index]["inputs"]
-
-    def find_pairs(self) -> dict[frozenset[int], Operation]:
-        """Return the operations that first combine two received tensors, or results of one each, by the two tensors."""
-        sources: dict[int, frozenset[int]] = {}
-        pairs: dict[frozenset[int], Operation] = {}
-        for operation in self.operations:
-            received = [sources.get(x, frozenset([x])) for x in self.list_floats(operation)]
-            combined = frozenset().union(*received)
-            sources.update(dict.fromkeys(operation["outputs"], combined))
-            if len(combined) == 2 and {*map(len, received)} == {1} and normalize_name(operation) not in COLLECTING:
-                pairs.setdefault(combined, operation)
-        return pairs
 
     def count_names(self) -> Counter[str]:
         """Count the operations of each name, in one spelling."""
         checks = {output for x in self.operations if x["name"] == "IsFinite" for output in x["outputs"]}
         # tf.reduce_logsumexp replaces maxima that are not finite. Other scripts call one function for all of it.
         return Counter(normalize_name(x) for x in self.operations if checks.isdisjoint(x["inputs"]))
-
-    def find_layouts_of(self, operation: Operation) -> set[int]:
-        """Return the results of an operation, also in the layouts into which the section puts them."""
-        layouts = {*operation["outputs"]}
-        for x in self.operations:
-            tensors = self.list_tensors(x)
-            if normalize_name(x) in LAYOUTS and len(tensors) == 1 and tensors[0] in layouts:
-                layouts.update(x["outputs"])
-        return layouts
 
     def list_users(self, tensors: Collection[int]) -> list[Operation]:
         """Return the operations of the section that receive one of several tensors."""
@@ -226,9 +215,13 @@ class SectionSide:
         return {tensor for operation in self._trace["operations"] for tensor in operation["inputs"]}
 
     @cached_property
+    def _weights(self) -> frozenset[int]:
+        return frozenset(number for name, number in self._trace["names"].items() if name.startswith("weight/"))
+
+    @cached_property
     def computed_from_weights(self) -> frozenset[int]:
         """The weights of the model, and the tensors that are computed from them."""
-        tensors = {number for name, number in self._trace["names"].items() if name.startswith("weight/")}
+        tensors = {*self._weights}
         for operation in self._trace["operations"]:
             if not tensors.isdisjoint(operation["inputs"]):
                 tensors.update(operation["outputs"])

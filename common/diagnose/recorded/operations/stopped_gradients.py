@@ -68,10 +68,13 @@ def explain_call_without_gradient(pair: RecordPair, step: int) -> Explanation | 
     matches = TensorMatches(lacking["tensors"], full["tensors"], tolerance)
     assert lacking["loss"] is not None
     side = SectionSide(lacking, lacking["loss"], ())
-    for call, outputs in enumerate(of_full):
+    are_recorded = [
+        any(is_close(x, y, tolerance) for x in outputs for others in of_lacking for y in others) for outputs in of_full
+    ]
+    # Without one of these calls, the script has another model, which may compute in one call what they do
+    for call, is_recorded in enumerate(are_recorded if any(are_recorded) else []):
         prefix = f"{name_call(0, call)}/output/"
         numbers = [number for known, number in full["names"].items() if known.startswith(prefix)]
-        is_recorded = any(is_close(x, y, tolerance) for x in outputs for others in of_lacking for y in others)
         users = [x for x in side.operations for y in numbers if any(matches.are_equal(z, y) for z in x["inputs"])]
         if users and not is_recorded:
             sentence = (

@@ -43,7 +43,7 @@ def _multiply(operands: str, is_squared: bool = False) -> OperationTrace:
 
 def test_other_operand_is_named() -> None:
     sentence = _explain(_multiply("x y"), _multiply("x z"))
-    assert sentence.startswith("loss: a tensor is combined with another one: A computes mul in ")
+    assert sentence.startswith("loss: the same operation receives another tensor: A computes mul in ")
 
 
 def test_products_in_another_order_are_not_blamed() -> None:

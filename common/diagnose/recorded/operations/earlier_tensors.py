@@ -1,0 +1,206 @@
+"""Tensors from which two scripts compute differing tensors in the same way, so that the difference begins before them.
+
+A is the reference record of a diagnosis, and B the record that is compared with it. A `side` is the part of a script
+that leads from tensors with an equal one in the other script to a tensor that differs.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from common.diagnose.recorded.operations.operation_names import KEEPING, normalize_name, simplify_name
+from common.diagnose.recorded.operations.parts import RECURRENT
+from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
+from common.recording.operation_format import Operation
+
+MOST_PAIRS = 2_000  # pairs of tensors that are compared on the way back
+# Operations of one tensor, in one spelling, that scripts apply in any order, and to terms or to their sum
+SCALING = ("mean", "sum", "neg", "mul", "div")
+AVERAGES = re.compile(r"(adaptiveavgpool|avgpool|globalaveragepooling|averagepooling)\d?d?")
+MAXIMA = re.compile(r"(adaptivemaxpool|maxpool|globalmaxpooling|maxpooling)\d?d?|max")
+ANY_ORDER = ("add", "mul", "maximum")  # operations of several tensors that are written in any order
+# Losses that PyTorch computes in one operation, as functions of the difference of two tensors
+OF_DIFFERENCE = {"mseloss": "square", "squareddifference": "square", "l1loss": "abs"}
+
+
+class Value(NamedTuple):
+    """A number of a script, or the difference of two that a single operation computes on its way to a loss.
+
+    Attributes:
+        tensor: The number of the tensor; that of the loss for a difference.
+        is_difference: Whether it is the difference that an operation computes first.
+    """
+
+    tensor: int
+    is_difference: bool = False
+
+
+class EarlierTensors(NamedTuple):
+    """Tensors of two scripts that differ, and with which the difference of later ones begins.
+
+    Attributes:
+        a: The tensor of A.
+        b: The tensor of B.
+        users: The operations of A and of B that receive them; None for tensors that no other ones are computed from.
+    """
+
+    a: int
+    b: int
+    users: tuple[Operation, Operation] | None
+
+
+class _Formula(NamedTuple):
+    """The last operation that computes a value, in one form for both frameworks."""
+
+    name: str
+    operation: Operation
+    inputs: list[Value]
+
+
+def find_earlier_tensors(a: SectionSide, b: SectionSide, matches: TensorMatches) -> list[EarlierTensors]:
+    """Return the tensors with which the difference of two tensors begins, in A's order.
+
+    Both scripts compute the later tensors from them by operations of the same names.
+
+    Args:
+        a: Side A, with its tensor that differs.
+        b: Side B.
+        matches: The tensors that are equal.
+    """
+    search = _Search(a, b, matches)
+    search.compare(Value(a.target), Value(b.target), None)
+    return sorted(search.beginnings, key=lambda x: x.a)
+
+
+@dataclass
+class _Search:
+    """A way back from two tensors that differ."""
+
+    a: SectionSide
+    b: SectionSide
+    matches: TensorMatches
+    beginnings: list[EarlierTensors] = field(default_factory=list)
+    _visited: set[tuple[Value, Value]] = field(default_factory=set)
+
+    def compare(self, a: Value, b: Value, users: tuple[Operation, Operation] | None) -> None:
+        """Go on before two values as long as both scripts compute them in the same way."""
+        is_target = users is None
+        if (a, b) in self._visited or len(self._visited) == MOST_PAIRS or (not is_target and self._are_equal(a, b)):
+            return
+        self._visited.add((a, b))
+        chain_a, chain_b = _list_unscaled(self.a, a), _list_unscaled(self.b, b)
+        of_a, of_b = _find_formula(self.a, chain_a[-1]), _find_formula(self.b, chain_b[-1])
+        is_scaled_only = any(
+            self._are_equal(x, y) for x in chain_a for y in chain_b if not is_target or (x, y) != (a, b)
+        )
+        if is_scaled_only:
+            self._add(a, b, users)
+            return
+        if of_a is not None and of_b is not None and of_a.name == of_b.name:
+            differing = self._pair_differing(of_a, of_b)
+            for x, y in differing:
+                self.compare(x, y, (of_a.operation, of_b.operation))
+            if differing:
+                return
+        self._add(chain_a[-1], chain_b[-1], users)
+
+    def _pair_differing(self, of_a: _Formula, of_b: _Formula) -> list[tuple[Value, Value]]:
+        """Return the inputs of two operations that are not equal, in pairs; none if they have no counterparts."""
+        inputs_a, inputs_b = [*of_a.inputs], [*of_b.inputs]
+        for x in of_a.inputs:
+            counterpart = next((y for y in inputs_b if self._are_equal(x, y)), None)
+            if counterpart is not None:
+                inputs_a.remove(x)
+                inputs_b.remove(counterpart)
+        if len(inputs_a) != len(inputs_b):
+            return []
+        if of_a.name not in ANY_ORDER:
+            return [*zip(inputs_a, inputs_b, strict=True)]
+        pairs = []
+        for x in inputs_a:
+            name, size = _describe_end(self.a, x)
+            ends = [_describe_end(self.b, y) for y in inputs_b]
+            alike = [y for y, end in zip(inputs_b, ends, strict=True) if end == (name, size)]
+            alike += [y for y, end in zip(inputs_b, ends, strict=True) if end[0] == name]
+            if not alike:
+                return []
+            inputs_b.remove(alike[0])
+            pairs.append((x, alike[0]))
+        return pairs
+
+    def _are_equal(self, a: Value, b: Value) -> bool:
+        return not a.is_difference and not b.is_difference and self.matches.are_equal(a.tensor, b.tensor)
+
+    def _add(self, a: Value, b: Value, users: tuple[Operation, Operation] | None) -> None:
+        self.beginnings.append(EarlierTensors(a.tensor, b.tensor, users))
+
+
+def _list_unscaled(side: SectionSide, value: Value) -> list[Value]:
+    """Return a value, and before it those of which it is a multiple, a sum, a mean or another shape or order.
+
+    A tensor with infinite numbers is followed to the mask that tells where they are.
+    """
+    values = [value]
+    while not (values[-1].is_difference or side.is_matched(values[-1].tensor)):
+        operation = side.find_producer(values[-1].tensor)
+        if operation is None:
+            break
+        name, inputs = normalize_name(operation), side.list_tensors(operation)
+        is_mask = name == "where" and not side.has_statistics(operation["outputs"])
+        is_scaled = name in SCALING or AVERAGES.fullmatch(name) or _keeps_numbers(side, operation)
+        if not is_mask and (len(inputs) != 1 or not is_scaled):
+            break
+        values.append(Value(inputs[-1] if is_mask else inputs[0]))
+    return values
+
+
+def _keeps_numbers(side: SectionSide, operation: Operation) -> bool:
+    """Check whether an operation of one tensor returns its numbers, perhaps in another shape."""
+    selection = side.find_selection(operation)
+    if selection is not None:
+        (received,), (returned,) = (side.count_elements(operation[x]) for x in ("inputs", "outputs"))
+        return received == returned and not selection.is_reordering
+    return simplify_name(operation["name"]) in KEEPING
+
+
+def _find_formula(side: SectionSide, value: Value) -> _Formula | None:
+    """Return the last operation that computes a value; None if it is a source of the section."""
+    operation = side.find_producer(value.tensor)
+    if operation is None or (not value.is_difference and side.is_source(value.tensor)):
+        return None
+    name, inputs = normalize_name(operation), [Value(x) for x in side.list_tensors(operation)]
+    if value.is_difference:
+        return _Formula("add", operation, inputs)
+    if name in OF_DIFFERENCE and len(inputs) == 2:
+        return _Formula(OF_DIFFERENCE[name], operation, [Value(value.tensor, is_difference=True)])
+    if name == "pow" and len(inputs) == 1:
+        name = "square"
+    elif name in ("max", "min") and len(inputs) == 2:
+        name = "maximum"
+    elif MAXIMA.fullmatch(name):
+        name = "max"
+    elif name in RECURRENT:  # the frameworks have other biases
+        return _Formula("lstm", operation, [x for x in inputs if not side.is_weight(x.tensor)])
+    elif name in ("sub", "add"):
+        return _Formula("add", operation, _list_terms(side, value.tensor, ("sub", "add")))
+    elif name == "cat":
+        inputs = _list_terms(side, value.tensor, ("cat",))
+    return _Formula(name, operation, inputs)
+
+
+def _list_terms(side: SectionSide, tensor: int, names: Sequence[str]) -> list[Value]:
+    """Return the terms of a sum of sums, whatever their signs, or the parts of joined tensors."""
+    operation = side.find_producer(tensor)
+    if operation is None or side.is_source(tensor) or normalize_name(operation) not in names:
+        return [Value(tensor)]
+    return [term for x in side.list_tensors(operation) for term in _list_terms(side, x, names)]
+
+
+def _describe_end(side: SectionSide, value: Value) -> tuple[str, int]:
+    """Return the name of the operation that computes a value, and the number of elements of its result."""
+    end = _list_unscaled(side, value)[-1]
+    formula = _find_formula(side, end)
+    name = "" if formula is None else formula.name
+    return name, side.count_elements([end.tensor])[0]
