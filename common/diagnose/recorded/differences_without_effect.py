@@ -7,10 +7,10 @@ import numpy as np
 
 from common.diagnose.findings import DIFFERS, SHAPE_OF_OUTPUTS, Stage, TensorCheck
 from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty
+from common.diagnose.recorded.losses.step_losses import find_closest_losses
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.stages.loss import find_closest_losses
 
-EFFECT_SHARE = 0.1  # share of the tolerance that a loss and its gradients exceed if a difference changes them
+EFFECT_SHARE = 0.25  # share of the tolerance that a loss and its gradients exceed if a difference changes them
 LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
 OUTPUT = "output "  # the begin of the names of outputs in the stage "activations"
 
@@ -30,10 +30,10 @@ def accept_data(pair: RecordPair, data: Stage) -> Stage:
     """
     accepted = Stage("data")
     for step in pair.steps:
-        counts = [sum(side.batches.count_examples(step)) for side in pair.sides]
-        if not counts[0] or counts[0] != counts[1]:
+        count = sum(pair.a.batches.count_examples(step))
+        if not count:
             break
-        pair.orders[step] = np.arange(counts[0])
+        pair.orders[step] = np.arange(count)
         accepted.checks.append(TensorCheck(f"step {step}: examples", 0.0))
     differing = [cause.sentence for cause in data.causes] or [data.note]
     accepted.note = f"the losses and gradients do not depend on what differs: {'; '.join(differing)}"

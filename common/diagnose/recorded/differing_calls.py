@@ -15,6 +15,8 @@ from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import rounding_tolerance
+from common.map.array_differences import relative_difference
 
 
 @dataclass(frozen=True)
@@ -208,3 +210,18 @@ def describe_uncounted_calls(sides: Sequence[RecordedSide], step: int) -> str:
 def _list_call_counts(side: RecordedSide, step: int) -> list[int]:
     """Return the number of recorded calls of the model in each micro-batch."""
     return [len(side.batches.count_rows(step, *micro_batch)) for micro_batch in side.batches.list_micro_batches(step)]
+
+
+def describe_call_of_outputs(pair: RecordPair, a: np.ndarray, b: np.ndarray) -> str:
+    """Describe the first call of A's model with different outputs, if another call has equal outputs.
+
+    Args:
+        pair: The records.
+        a: An output of A's model for all examples of the first step.
+        b: The same of B's model.
+    """
+    rows = pair.a.batches.list_call_rows(pair.equal_steps[0])
+    differences = [relative_difference(a[call], b[call]) for call in rows] if len(rows) > 1 else []
+    tolerance = rounding_tolerance(pair.noise, pair.precision)
+    differing = [call for call, difference in enumerate(differences) if difference > tolerance]
+    return describe_call(differing[0], len(rows)) if 0 < len(differing) < len(rows) else ""

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from common.diagnose.explain.loss_formulas import encode_one_hot
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.rounding import is_close
 from common.map.array_differences import move_channels_last, relative_difference
 
 # How well two arrays fit one another: arrays that are unlike are not paired
@@ -19,6 +21,7 @@ CLOSE = 1e-5  # largest relative difference of two values that count as the same
 # The same, relative to the largest value, if another model computes some of the inputs, such as images: in the first
 # step it rounds, and in later steps its updates add up roundings
 COMPUTED, DRIFTED = 2e-6, 1e-3
+COMPUTED_OUTPUTS = 1e-4  # the same of outputs as logits and as probabilities
 
 
 @dataclass(frozen=True)
@@ -46,21 +49,29 @@ class ArrayPair:
 
 
 def pair_arrays(
-    a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], are_labels: bool = False
+    a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], *, are_labels: bool = False, are_outputs: bool = False
 ) -> tuple[list[ArrayPair], list[str], list[str]]:
     """Pair the arrays of two batches by name. Pair the remaining arrays by equal values, by size and by closest values.
 
     Names do not suffice: frameworks sort a model's outputs differently, and a loss may also receive lengths or weights.
     If a batch has several labels, their names do not count, because these are the arguments of the loss functions in
-    the order of the calls.
+    the order of the calls. The names of outputs, which are mostly their places, do not count if others fit better.
+
+    Args:
+        a: The arrays of A by name.
+        b: The arrays of B by name.
+        are_labels: Whether they are labels.
+        are_outputs: Whether they are outputs of the models.
 
     Returns:
         The pairs, and the names of the arrays of A and of B that have no counterpart.
     """
     names = set() if are_labels and max(len(a), len(b)) > 1 else a.keys() & b.keys()
+    if are_outputs:
+        names -= {name for name in names if _fits_another(name, a, b) or _fits_another(name, b, a)}
     pairs = [(name, name) for name in names]
     unpaired_a, unpaired_b = [name for name in a if name not in names], [name for name in b if name not in names]
-    measure_fit = _fit_label if are_labels else _fit_array
+    measure_fit = _fit_label if are_labels else _fit_output if are_outputs else _fit_array
     fits = {(x, y): measure_fit(a[x], b[y]) for x in unpaired_a for y in unpaired_b}
     for fit in (EQUAL_VALUES, EQUAL_SIZES, ALIKE):
         for name in list(unpaired_a):
@@ -75,6 +86,12 @@ def pair_arrays(
         ArrayPair(name, a[name], convert_to_layout(b[other], a[name]), are_labels, other) for name, other in pairs
     ]
     return arrays, unpaired_a, unpaired_b
+
+
+def _fits_another(name: str, arrays: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> bool:
+    """Check whether an array fits one of the others better than the one that has its name."""
+    fit = _fit_output(arrays[name], others[name])
+    return any(_fit_output(arrays[name], other) < fit for other in others.values())
 
 
 def _fit_label(a: np.ndarray, b: np.ndarray) -> int:
@@ -95,6 +112,20 @@ def _fit_array(a: np.ndarray, b: np.ndarray) -> int:
         return ALIKE if is_float[0] == is_float[1] and a.ndim == b.ndim else UNLIKE
     converted = convert_to_layout(b, a)
     return EQUAL_VALUES if a.shape == converted.shape and are_close(_to_rows(a), _to_rows(converted)) else EQUAL_SIZES
+
+
+def _fit_output(a: np.ndarray, b: np.ndarray) -> int:
+    """Rate how well two outputs fit, also if only one model converts its logits to probabilities."""
+    fit = _fit_array(a, b)
+    if fit != EQUAL_SIZES or a.ndim < 2 or a.dtype.kind != "f" or b.dtype.kind != "f":
+        return fit
+    converted = convert_to_layout(b, a)
+    for logits, probabilities in ((a, converted), (converted, a)):
+        numbers = logits.astype(np.float64)
+        computed = (expit(numbers), softmax(numbers, -1), softmax(numbers, 1))
+        if any(is_close(x, probabilities, COMPUTED_OUTPUTS) for x in computed):
+            return EQUAL_VALUES
+    return fit
 
 
 def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:

@@ -128,6 +128,10 @@ def _reduce(
         is_token = is_counted & (flat != 0)
         if is_token.any() and not is_token.all():
             yield f"{name}, mean over labels other than 0", float(losses[is_token].mean())
+            yield (
+                f"{name}, sum over labels other than 0 divided by all labels",
+                float(losses[is_token].sum() / flat.size),
+            )
         means = [
             row[keep].mean()
             for row, keep in zip(losses.reshape(len(labels), -1), is_counted.reshape(len(labels), -1), strict=True)

@@ -19,16 +19,16 @@ from common.diagnose.layout_conversion import RECURRENT, convert_calls
 from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
 from common.diagnose.recorded.carried_states import list_carried_states
-from common.diagnose.recorded.differing_calls import describe_unjoined
+from common.diagnose.recorded.differing_calls import describe_call_of_outputs, describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.joined_outputs import join_outputs
 from common.diagnose.recorded.masked_tokens import explain_mask_zero
 from common.diagnose.recorded.merged_rows import arrange_rows
-from common.diagnose.recorded.model_calls import describe_call
 from common.diagnose.recorded.operations.call_order import CallOrder
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.operations.initial_states import explain_initial_state
 from common.diagnose.recorded.output_activation import align_outputs
+from common.diagnose.recorded.packed_rows import arrange_packed
 from common.diagnose.recorded.padded_rows import hide_padding
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -48,6 +48,10 @@ def compare_activations(pair: RecordPair) -> Stage:
         stage.omit(pair.why_steps_differ)
         return stage
     step = pair.equal_steps[0]
+    counts = [sum(side.batches.count_examples(step)) for side in pair.sides]
+    if counts[0] != counts[1]:
+        stage.omit(f"the models get {counts[0]} examples in A and {counts[1]} in B")
+        return stage
     observations = observe_sides(pair, step)
     _LayerComparison(stage, pair, *observations).compare()
     if pair.why_outputs_differ:
@@ -244,10 +248,12 @@ class _LayerComparison:
             self.stage.omit(sentence, "the outputs of the models are not compared")
             return
         outputs_a, outputs_b = (self._read_outputs(side, step) for side in self.pair.sides)
-        arrays, *_ = pair_arrays(*join_outputs(outputs_a, outputs_b))
+        arrays, *_ = pair_arrays(*join_outputs(outputs_a, outputs_b), are_outputs=True)
         for array in arrays:
             counts = [len(array.a), len(array.b)]
-            if counts[0] != counts[1] and not all(count == len(self.pair.orders[step]) for count in counts):
+            if (packed := arrange_packed(array, self.pair.sides, step)) is not None:
+                self._compare_output(packed, packed.a, packed.b)
+            elif counts[0] != counts[1] and not all(count == len(self.pair.orders[step]) for count in counts):
                 shapes = f"{list(array.a.shape)} in A and {list(array.b.shape)} in B"
                 self.stage.note = (
                     self.stage.note or f"output {array.name} has a row for each token in one script: {shapes}"
@@ -276,7 +282,7 @@ class _LayerComparison:
         tensor = f"output {names.name}"
         may_begin_here = not self.differs and not self.pair.why_outputs_differ
         check = self._check(tensor, a, b, may_begin_here)
-        if check.begins_here and (title := self._find_call(a, b)):
+        if check.begins_here and (title := describe_call_of_outputs(self.pair, a, b)):
             sentence = f"{title} returns other values for equal inputs, and another call the same: compare the mode of "
             sentence += "the model and what changes its state between the calls"
             self.stage.add_cause("output_of_call", "b", tensor, sentence, confirmed=False)
@@ -284,15 +290,6 @@ class _LayerComparison:
             section = CodeSection(tensor, "the outputs", a, b, self.earlier_outputs, {}, self.weights)
             self._add_explanations(section, (f"batch/0/output/{names.name}", f"batch/0/output/{names.name_b}"))
         self.differs |= check.differs
-
-    def _find_call(self, a: np.ndarray, b: np.ndarray) -> str:
-        """Describe the first call of A's model with different outputs, if another call has equal outputs."""
-        rows = self.pair.a.batches.list_call_rows(self.pair.equal_steps[0])
-        differences = [relative_difference(a[call], b[call]) for call in rows] if len(rows) > 1 else []
-        differing = [
-            call for call, x in enumerate(differences) if x > rounding_tolerance(self.pair.noise, self.pair.precision)
-        ]
-        return describe_call(differing[0], len(rows)) if 0 < len(differing) < len(rows) else ""
 
 
 def _has_merged_axes(outputs: np.ndarray, count: int) -> bool:

@@ -14,7 +14,7 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.differing_calls import describe_exchanged_calls
 from common.diagnose.recorded.example_order import pair_arrays
-from common.diagnose.recorded.losses.label_counts import count_labels, find_ignored_class, have_other_tokens
+from common.diagnose.recorded.losses.label_counts import find_ignored_class, have_other_tokens
 from common.diagnose.recorded.losses.label_forms import (
     list_class_layouts,
     list_label_forms,
@@ -34,6 +34,7 @@ from common.diagnose.recorded.losses.loss_terms import MISSING, explain_terms
 from common.diagnose.recorded.losses.not_finite import explain_not_finite
 from common.diagnose.recorded.losses.regularizers import compute_penalty, list_activity_regularizers
 from common.diagnose.recorded.losses.script_formulas import find_script_formulas
+from common.diagnose.recorded.losses.step_losses import find_closest_losses
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations, is_rounding
 from common.diagnose.recorded.operations.operation_names import LOSS
 from common.diagnose.recorded.record_pair import RecordPair
@@ -99,7 +100,8 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
     terms = explain_terms(pair, pair.equal_steps[0]) if begins_here else []
     if all(explanation.confirmed for explanation in terms):
         _add_terms(stage, terms)
-    if not stage.causes and (begins_here or not have_other_tokens(pair.sides, pair.equal_steps[0])):
+    are_equal = any(not check.differs for check in stage.checks[:1])
+    if not (stage.causes or are_equal) and (begins_here or not have_other_tokens(pair.sides, pair.equal_steps[0])):
         explain_formulas(stage, pair, pair.equal_steps[0])
     operations = explain_operations(pair, "loss", LOSS, LOSS) if begins_here and not stage.causes else None
     if operations is not None and operations.confirmed:
@@ -148,7 +150,7 @@ def _explain_later_step(stage: Stage, pair: RecordPair, step: int) -> None:
     """
     losses = find_closest_losses(pair, step)
     outputs_a, outputs_b = (side.batches.read_step(step, "output") for side in pair.sides)
-    arrays, *unpaired = pair_arrays(outputs_a, outputs_b)
+    arrays, *unpaired = pair_arrays(outputs_a, outputs_b, are_outputs=True)
     if losses is None or not arrays or any(unpaired) or not losses[0] or pair.get_stage("hyperparameters").causes:
         return
     order = np.argsort(pair.orders[step])
@@ -168,32 +170,6 @@ def _explain_states(pair: RecordPair, differing_steps: list[int]) -> Explanation
     if pair.equal_steps[0] in differing_steps:
         return None
     return next(filter(None, (explain_states(pair.a, pair.b, step) for step in differing_steps)), None)
-
-
-def find_closest_losses(pair: RecordPair, step: int) -> tuple[float, float] | None:
-    """Return the losses of a step in A and in B; None if a recorder did not see one.
-
-    A record has the losses of micro-batches. They give the loss of the step in several ways, the readings, because a
-    script may have divided them by their number, and their numbers of labels may differ. The two closest readings are
-    returned. Whether a script averages correctly is compared by the gradients.
-    """
-    readings = product(_list_readings(pair.a, step), _list_readings(pair.b, step))
-    return min(readings, key=lambda losses: abs(losses[0] - losses[1]), default=None)
-
-
-def _list_readings(side: RecordedSide, step: int) -> list[float]:
-    """Return the possible losses of a step: means over the micro-batches, with and without weights, and their sums."""
-    losses = [loss for facts in side.record.get_step_facts(step) for loss in facts["losses"]]
-    if not losses or any(loss is None for loss in losses):
-        return []
-    values = np.array(losses, np.float64)
-    weights = np.array(count_labels(side, step), np.float64)
-    readings = [float(values.mean())]
-    if len(weights) == len(values) and weights.sum():
-        readings.append(float((values * weights).sum() / weights.sum()))
-    if (count := side.get_facts(step)["micro_batches"]) > 1:  # the script may have divided them
-        readings += [reading * count for reading in readings]
-    return readings
 
 
 def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from common.diagnose.recorded.losses.regularizers import DECAY_PENALTY, PENALTY, read_regularizers
+from common.diagnose.recorded.losses.step_losses import find_closest_losses
 from common.diagnose.recorded.optimizer_settings import OptimizerSettings, read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.stages.loss import find_closest_losses
 from common.diagnose.recorded.update_directions import LARGEST_REMAINDER, are_directions_equal
 from common.diagnose.recorded.variable_match import VariableMatch
 

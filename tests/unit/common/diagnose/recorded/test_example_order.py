@@ -5,6 +5,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from common.diagnose.findings import Stage
 from common.diagnose.recorded.example_order import ArrayPair, convert_to_layout, pair_arrays
@@ -59,3 +60,19 @@ def test_classes_in_a_column_are_those_of_codes() -> None:
     np.testing.assert_array_equal(convert_to_layout(codes, classes[:, None]), classes[:, None])
     smoothed = codes * 0.9 + 0.05
     assert convert_to_layout(classes[:, None], smoothed).shape == (4, 1)
+
+
+def test_outputs_in_another_order_are_paired_by_their_sizes_and_values() -> None:
+    boxes, scores, offsets, classes = draw(0, 4, 6, 4), draw(1, 4, 6, 5), draw(2, 4, 6, 4), draw(3, 4, 7)
+    a = {"0": boxes, "1": scores, "2": offsets, "3": classes}
+    b = {"0": scores, "1": offsets, "2": boxes, "3": softmax(classes, 1)}
+    pairs, *_ = pair_arrays(a, b, are_outputs=True)
+    assert [(pair.name, pair.name_b) for pair in pairs] == [("0", "2"), ("1", "0"), ("2", "1"), ("3", "3")]
+
+
+def test_probabilities_are_paired_with_the_logits_of_one_of_several_heads() -> None:
+    main, auxiliary = draw(0, 4, 7), draw(1, 4, 7)
+    a, b = {"0": main, "1": auxiliary}, {"0": softmax(auxiliary, 1), "1": softmax(main, 1)}
+    assert [pair.name_b for pair in pair_arrays(a, b, are_outputs=True)[0]] == ["1", "0"]
+    inputs = pair_arrays({"0": main, "1": auxiliary}, {"0": auxiliary, "1": main})[0]
+    assert [pair.name_b for pair in inputs] == ["0", "1"]
