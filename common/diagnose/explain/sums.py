@@ -22,6 +22,8 @@ def find_sum(terms: Terms, result: np.ndarray) -> Sum | None:
     """
     if not np.isfinite(result).all():
         return None
+    if result.dtype == np.float16:  # NumPy solves no equations with such numbers
+        result, terms = result.astype(np.float32), [(title, array.astype(np.float32)) for title, array in terms]
     fitting = [(title, array) for title, array in reversed(terms) if array.shape == result.shape]
     for count in range(1, MOST_ADDENDS + 1):
         for chosen in combinations(fitting, count):

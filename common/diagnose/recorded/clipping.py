@@ -112,7 +112,7 @@ def _are_close(a: float | None, b: float | None) -> bool:
 def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
     """Return how a script, or its Keras optimizer, clips; None if it does not, or if that had no effect."""
     norms = [norm for step in pair.steps if (norm := side.get_facts(step)["max_norm"]) is not None]
-    if norms:
+    if norms and np.isfinite(norms[0]):  # some trainers measure the norm by clipping to an infinite one
         return Clipping(NORM, norms[0])
     keras_clipping = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
     if keras_clipping is not None:

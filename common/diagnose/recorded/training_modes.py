@@ -4,6 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 """
 
 from common.diagnose.findings import Stage
+from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.layer_vocabulary import find_dropout_rate
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -39,6 +40,12 @@ def compare_modes(stage: Stage, pair: RecordPair) -> None:
             advice = "trainable=False has this effect, whatever it is called with: freeze only its gamma and beta"
         sentence = f"{mistake}: {advice}; {paths[0]} computes something else"
         stage.add_cause(EVALUATION_MODE, side.name, "mode", sentence)
+
+
+def moves_statistics(pair: RecordPair, layer: LayerMatch) -> bool:
+    """Check whether a BatchNorm is in training mode in one script, so that its momentum has an effect."""
+    sides = ((pair.a, layer.path_a), (pair.b, layer.path_b))
+    return any(facts["training"] for side, path in sides for facts in side.layers if facts["path"] == path)
 
 
 def _is_in_evaluation(side: RecordedSide, step: int) -> bool:

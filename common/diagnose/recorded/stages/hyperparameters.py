@@ -25,7 +25,7 @@ from common.diagnose.recorded.stages.script_decays import (
     pair_settings,
     read_declared_decays,
 )
-from common.diagnose.recorded.training_modes import compare_modes
+from common.diagnose.recorded.training_modes import compare_modes, moves_statistics
 from common.map.array_differences import list_different_settings
 from common.recording.record_format import ROOT
 
@@ -217,7 +217,7 @@ def _compare_layers(stage: Stage, pair: RecordPair) -> None:
             continue  # `_compare_unpaired_layers` compares layers without variables of one framework
         settings = list_different_settings(layer.settings_a, layer.settings_b)
         momenta = layer.settings_a.get("momentum"), layer.settings_b.get("momentum")
-        if layer.kind == "batch norm" and None not in momenta and momenta[0] != momenta[1]:
+        if layer.kind == "batch norm" and _are_other_momenta(momenta) and moves_statistics(pair, layer):
             settings.append(("momentum", *momenta))
         for name, value_a, value_b in settings:
             if name == "padding" and isinstance(value_a, str) != isinstance(value_b, str):
@@ -236,6 +236,12 @@ def _compare_layers(stage: Stage, pair: RecordPair) -> None:
     if pair.a.is_torch == pair.b.is_torch:
         _compare_model_config(stage, pair)
         _compare_unpaired_layers(stage, pair)
+
+
+def _are_other_momenta(momenta: Sequence[object]) -> bool:
+    """Check whether two momenta differ by more than the rounding of 1 - momentum."""
+    numbers = [float(x) for x in momenta if isinstance(x, int | float)]
+    return len(numbers) == 2 and not math.isclose(*numbers, rel_tol=1e-9)
 
 
 def _compare_unpaired_layers(stage: Stage, pair: RecordPair) -> None:

@@ -5,7 +5,7 @@ slots (the optimizer's arrays) and the hyperparameters. If these are equal on bo
 reproduces both updates, the remaining difference comes from rounding. Elements whose gradients differ are not compared.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -35,6 +35,8 @@ ELEMENT_SHARE = 1e-2
 # ... plus this share of the element's largest earlier gradient. A gradient that was recovered from slots has rounding
 # errors of this size, even if it is 0.
 EARLIER_SHARE = 1e-5
+# A trained variable whose norm is below this share of the largest move has gradients of rounding errors only
+ONLY_ROUNDING = 1e-5
 STEP_NOISE = 2.0**-23  # rounding error of the weights of one step, relative to their norm
 # Relative noise of weights whose updates both follow from the formula: Adam moves an element whose gradient holds only
 # rounding errors at random
@@ -46,11 +48,8 @@ MOVE_NOISE = 4e-3
 def compare_states(pair: RecordPair) -> Stage:
     """Compare the variables after each step with the same examples."""
     stage = Stage("state", precision="float64" if pair.precision == "float64" else "float32")
-    if pair.why_steps_differ:
-        stage.omit(pair.why_steps_differ)
-        return stage
-    if pair.why_outputs_differ:
-        stage.omit(pair.why_outputs_differ)
+    if reason := pair.why_steps_differ or pair.why_outputs_differ:
+        stage.omit(reason)
         return stage
     earlier = ("activations", "loss", "gradients", "reduction", "optimizer")
     # A difference explains the weights from its step on
@@ -64,6 +63,7 @@ def compare_states(pair: RecordPair) -> Stage:
     undescribed = _list_undescribed(pair)
     for step in pair.equal_steps:
         _update_compared(compared, largest, pair, step)
+        largest_move = max(_list_moves(pair, step), default=0.0)
         for match in pair.models.variables:
             before, a, b = match.read_a(pair.a.read_before(step)), *_read_after(pair, match, step, changed)
             moved_further = match.read_b(place_effects.get(step, {}))
@@ -79,7 +79,8 @@ def compare_states(pair: RecordPair) -> Stage:
             follows_formula = follows_formula and step < first_difference
             earlier_noise = max(STEP_NOISE * step, pair.noise, pair.measure_weight_difference(step - 1))
             noise = max(RANDOM_MOVE_NOISE, earlier_noise) if follows_formula else earlier_noise
-            norm = max(float(np.linalg.norm(a)), float(np.linalg.norm(a - before)), _get_deviation(pair, match, step))
+            norm = max(*(float(np.linalg.norm(x)) for x in (a, a - before)), _get_deviation(pair, match, step))
+            norm = norm if norm > ONLY_ROUNDING * largest_move else largest_move
             if match.title in undescribed and (before_b := match.read_b(pair.b.read_before(step))) is not None:
                 a, b, noise, norm = a - before, b - before_b, MOVE_NOISE, 0.0
             tensor = f"step {step}: {match.title}"
@@ -91,6 +92,14 @@ def compare_states(pair: RecordPair) -> Stage:
         is_frozen = NOT_TRAINED in names
         _explain(stage, pair, first_steps, pair.equal_steps[0] < first_difference, is_frozen)
     return stage
+
+
+def _list_moves(pair: RecordPair, step: int) -> Iterator[float]:
+    """Yield the norms of the moves of A's trained variables in a step, as far as they are known."""
+    for match in pair.list_trained():
+        before, after = match.read_a(pair.a.read_before(step)), match.read_a(pair.a.read_weights(step))
+        if before is not None and after is not None and before.shape == after.shape:
+            yield float(np.linalg.norm(after.astype(np.float64) - before))
 
 
 def _list_undescribed(pair: RecordPair) -> set[str]:

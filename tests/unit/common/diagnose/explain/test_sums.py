@@ -31,3 +31,8 @@ def test_a_sum_is_found(factors: dict[str, float], words: str) -> None:
 def test_what_is_no_sum_has_no_factors() -> None:
     assert find_sum(TERMS, np.tanh(ARRAYS["x"])) is None
     assert find_sum(TERMS, ARRAYS["x"][:, :2]) is None
+
+
+def test_a_sum_of_half_precision_is_found() -> None:
+    halves = [(title, array.astype(np.float16)) for title, array in TERMS]
+    assert find_sum(halves, dict(halves)["x"]) == {"x": 1.0}
