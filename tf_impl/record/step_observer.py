@@ -262,6 +262,8 @@ class StepObserver:
         if named := self.gradients.name(pairs, self.step.loss_scale):
             loss = float(sum(to_array(x).sum() for x in tf.nest.flatten(target))) / (self.step.loss_scale or 1.0)
             self._select_calls(self.step.take_gradients(find_replica(), loss, named), target, unused)
+        elif not self.gradients.has_variables(sources):
+            self.gradients.take_foreign(tf.nest.flatten(gradients))
 
     def _select_calls(self, batch: MicroBatch, target: object, unused: list[ModelCall | LossCall]) -> None:
         """Keep the calls of the model and of losses on which the loss of a micro-batch depends, if any are known."""

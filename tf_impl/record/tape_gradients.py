@@ -64,11 +64,13 @@ class TapeGradients:
         self._arrays: dict[int, tuple[object, np.ndarray]] = {}  # by the identity of the tensor
         # Clipped tensors with those before clipping, by the identity of the clipped one
         self._unclipped: dict[int, tuple[object, object]] = {}
+        self._foreign: dict[int, object] = {}  # gradients of other models, by identity
 
     def clear(self) -> None:
         """Forget the tensors."""
         self._arrays.clear()
         self._unclipped.clear()
+        self._foreign.clear()
 
     def has_variables(self, sources: object) -> bool:
         """Check whether variables of the model are among the sources of a gradient."""
@@ -89,10 +91,16 @@ class TapeGradients:
             if gradient is not None and id(variable) in names
         }
 
+    def take_foreign(self, gradients: Iterable[object]) -> None:
+        """Remember gradients of another model."""
+        self._foreign.update({id(gradient): gradient for gradient in gradients if gradient is not None})
+
     def take_clipped(
         self, step: Step | None, clipped: Sequence[object], gradients: Sequence[object], max_norm: object
     ) -> None:
-        """Remember what the script clips, and the norm to which it does so."""
+        """Remember what the script clips, and the norm to which it does so, unless it clips those of another model."""
+        if any(id(gradient) in self._foreign for gradient in gradients):
+            return
         if step is not None:
             step.max_norm = float(to_array(max_norm))
         self._unclipped.update({id(x): (x, gradient) for x, gradient in zip(clipped, gradients)})  # noqa: B905

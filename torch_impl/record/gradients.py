@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -80,6 +80,11 @@ class GradientObserver:
                 has_changed = True
                 self._after_backward[name] = copy_tensor(parameter.grad)
         return has_changed
+
+    def may_have(self, tensors: Collection[torch.Tensor]) -> bool:
+        """Check whether one of several parameters is the model's, or whether the model's own cannot be seen."""
+        own = {id(parameter) for parameter in self._name_parameters().values()}
+        return not own or any(id(tensor) in own for tensor in tensors)
 
     def copy_before_clip(self) -> None:
         """Copy the gradients that the script clips, unless it has only added multiples of the weights to them.

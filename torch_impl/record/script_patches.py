@@ -113,8 +113,8 @@ class ScriptPatches:
     def _after_grad(self, function: Callable[..., object], result: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
         self._observer.after_grad(bind_arguments(function, args, kwargs)["outputs"], result)
 
-    def _before_clip(self, *_: object, **__: object) -> None:
-        self._observer.before_clip()
+    def _before_clip(self, parameters: object, *_: object, **__: object) -> None:
+        self._observer.before_clip(list_clipped(parameters))
 
     def _on_clip(self, function: Callable[..., object], _: object, args: tuple[Any, ...], kwargs: Any) -> None:  # noqa: ANN401
         self._observer.on_clip(float(bind_arguments(function, args, kwargs)["max_norm"]))
@@ -133,3 +133,17 @@ class ScriptPatches:
 
     def _on_scheduler_step(self, scheduler: object, *_: object, **__: object) -> None:
         self._observer.on_scheduler_step(scheduler)
+
+
+def list_clipped(parameters: object) -> list[torch.Tensor] | None:
+    """Return the parameters whose gradients a script clips, or None if they are not known.
+
+    A generator such as `model.parameters()` can be read only once: its module has the parameters, too.
+    """
+    if isinstance(parameters, torch.Tensor):
+        return [parameters]
+    if isinstance(parameters, (list, tuple, set)):
+        return [*parameters]
+    frame = getattr(parameters, "gi_frame", None)
+    module = None if frame is None else frame.f_locals.get("self")
+    return [*module.parameters()] if isinstance(module, torch.nn.Module) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -57,6 +57,7 @@ class StepObserver:
         self.operations, self.loaders = calls.operations, LoaderBatches()
         self._optimizer, self._note = optimizer, note
         self._calls, self._gradients = calls, gradients
+        self._clips_own = True  # whether the script clips gradients of the model now
         self._notes_of_pass: list[str] = []
         self._loss_calls_of_pass: list[LossCall] = []
         self._most_loss_calls = MAX_OPERANDS  # number of loss calls after which calls of dropped graphs are forgotten
@@ -191,15 +192,21 @@ class StepObserver:
         tensors = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
         share_marks(find_marks(tensors, list_marks(self._calls.pending)), gradients)
 
-    def before_clip(self) -> None:
-        """Copy the gradients that are clipped, if the script has changed them after the backward pass."""
-        if self.step.max_norm is None and self.step.loss_scale is None:
+    def before_clip(self, parameters: Collection[torch.Tensor] | None) -> None:
+        """Copy the gradients that are clipped, if the script has changed them after the backward pass.
+
+        Args:
+            parameters: The parameters whose gradients are clipped, if they are known.
+        """
+        self._clips_own = parameters is None or self._gradients.may_have(parameters)
+        if self._clips_own and self.step.max_norm is None and self.step.loss_scale is None:
             self._gradients.copy_before_clip()
 
     def on_clip(self, max_norm: float) -> None:
-        """Notice that the script clips the norm of gradients."""
-        self.step.max_norm = max_norm
-        self.step.clips += 1
+        """Notice that the script clips the norm of gradients, unless they are those of another model."""
+        if self._clips_own:
+            self.step.max_norm = max_norm
+            self.step.clips += 1
 
     def on_scheduler_step(self, scheduler: object) -> None:
         """Notice that a scheduler steps."""

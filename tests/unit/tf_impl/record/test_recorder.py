@@ -114,3 +114,25 @@ def test_the_places_in_the_batch_name_arrays_that_a_function_receives_in_another
             train_step(y, x)
     keys = open_record(tmp_path).get_step_facts(1)[0]["keys"]
     assert keys == {"input/0": "0", "label/y_true": "1"}
+
+
+def test_a_clipping_belongs_to_the_model_whose_gradients_it_clips(tmp_path: Path) -> None:
+    models = {name: keras.Sequential([keras.Input([4]), keras.layers.Dense(3)]) for name in ("actor", "critic")}
+    optimizers = {name: keras.optimizers.SGD(0.1) for name in models}
+
+    @tf.function
+    def train_step(x: tf.Tensor) -> None:
+        for name, model in models.items():
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x) ** 2)
+            weights = model.trainable_variables
+            gradients = tape.gradient(loss, weights)
+            if name == "critic":
+                gradients, _ = tf.clip_by_global_norm(gradients, 0.5)
+            optimizers[name].apply_gradients(list(zip(gradients, weights, strict=True)))
+
+    recorders = [Recorder(str(tmp_path / name), model, optimizers[name], steps=1) for name, model in models.items()]
+    with recorders[0].step(), recorders[1].step():
+        train_step(tf.ones([3, 4]))
+    norms = {name: open_record(tmp_path / name).get_step_facts(1)[0]["max_norm"] for name in models}
+    assert norms == {"actor": None, "critic": 0.5}

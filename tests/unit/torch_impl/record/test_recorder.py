@@ -367,3 +367,21 @@ def test_a_layer_has_the_layers_from_whose_outputs_its_input_is_computed(tmp_pat
     layers = {layer["path"]: layer.get("sources") for layer in read_facts(tmp_path)["model"]["layers"]}
     assert layers["last"] == ["first", "second", "third"]
     assert layers["first"] is layers["second"] is layers["third"] is None
+
+
+@pytest.mark.parametrize("is_generator", [True, False])
+def test_a_clipping_belongs_to_the_model_whose_gradients_it_clips(is_generator: bool, tmp_path: Path) -> None:
+    models = {name: nn.Linear(3, 2) for name in ("actor", "critic")}
+    optimizers = {name: torch.optim.SGD(model.parameters(), 0.1) for name, model in models.items()}
+    for name, model in models.items():
+        Recorder(str(tmp_path / name), model, optimizers[name], steps=2)
+    for _ in range(2):
+        for name, model in models.items():
+            optimizers[name].zero_grad()
+            model(torch.ones(4, 3)).square().mean().backward()
+            if name == "critic":
+                clipped = model.parameters() if is_generator else [*model.parameters()]
+                nn.utils.clip_grad_norm_(clipped, 0.5)
+            optimizers[name].step()
+    norms = {name: [facts["max_norm"] for facts in read_facts(tmp_path / name)["steps"]] for name in models}
+    assert norms == {"actor": [None, None], "critic": [0.5, 0.5]}
