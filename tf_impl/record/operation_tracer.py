@@ -281,8 +281,8 @@ class OperationTracer:
         self._assigned += [] if outputs else handles  # such as an assignment
         for handle in handles if outputs and "dtype" in attributes else ():
             self._weights.add(handle, attributes["dtype"], outputs[0] if name == "ReadVariableOp" else None)
-        for layers in self._layers[-1:]:
-            layers.add_operation(name, inputs, outputs)
+        if self._layers:
+            self._layers[-1].add_operation(name, inputs, outputs)
         if name in IDENTITIES or (name == "Cast" and inputs[0].dtype == outputs[0].dtype):
             for output, received in zip(outputs, inputs):  # noqa: B905
                 self._observer.share_number(output, received)

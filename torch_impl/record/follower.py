@@ -163,17 +163,17 @@ class Follower:
     def replace_batches(self, loader: Any) -> None:  # noqa: ANN401  of any class
         """Replace the batches of a loader that a trainer iterates over itself, until the follower is closed."""
         kind: Any = type(loader)
-        own, iterate = "__iter__" in vars(kind), kind.__iter__
+        is_inherited, iterate = "__iter__" not in vars(kind), kind.__iter__
 
         def replace(iterated: object) -> Iterator[Any]:
             for batch in iterate(iterated):
                 yield self.replace_batch(batch) if iterated is loader else batch
 
         def restore() -> None:
-            if own:
-                kind.__iter__ = iterate
-            else:
+            if is_inherited:
                 del kind.__iter__
+            else:
+                kind.__iter__ = iterate
 
         kind.__iter__ = replace
         self._restore_loader = restore

@@ -83,8 +83,8 @@ class GradientObserver:
 
     def may_have(self, tensors: Collection[torch.Tensor]) -> bool:
         """Check whether one of several parameters is the model's, or whether the model's own cannot be seen."""
-        own = {id(parameter) for parameter in self._name_parameters().values()}
-        return not own or any(id(tensor) in own for tensor in tensors)
+        identities = {id(parameter) for parameter in self._name_parameters().values()}
+        return not identities or any(id(tensor) in identities for tensor in tensors)
 
     def copy_before_clip(self) -> None:
         """Copy the gradients that the script clips, unless it has only added multiples of the weights to them.

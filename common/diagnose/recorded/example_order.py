@@ -67,7 +67,7 @@ def pair_arrays(
         The pairs, and the names of the arrays of A and of B that have no counterpart.
     """
     names = set() if are_labels and max(len(a), len(b)) > 1 else a.keys() & b.keys()
-    if are_outputs:
+    if are_outputs and max(len(a), len(b)) > 1:
         names -= {name for name in names if _fits_another(name, a, b) or _fits_another(name, b, a)}
     pairs = [(name, name) for name in names]
     unpaired_a, unpaired_b = [name for name in a if name not in names], [name for name in b if name not in names]

@@ -231,8 +231,8 @@ def test_a_script_that_calls_layers_of_the_model_takes_the_weights_of_the_other_
 def test_a_loader_of_a_trainer_returns_the_batches_of_the_record(tmp_path: Path) -> None:
     """The pass that shows the order of the layers takes no batch, and other loaders keep theirs."""
     script = NumpyScript(framework="tensorflow", optimizer="sgd", decay=0.0)
-    own: Any = [(torch.zeros(12, 5), torch.zeros(12, dtype=torch.long))] * len(script.batches)
-    loaders = [DataLoader(own, batch_size=None) for _ in range(2)]
+    zeros: Any = [(torch.zeros(12, 5), torch.zeros(12, dtype=torch.long))] * len(script.batches)
+    loaders = [DataLoader(zeros, batch_size=None) for _ in range(2)]
     iterate = DataLoader.__iter__
     model = nn.Sequential(OrderedDict(fc1=nn.Linear(5, 8), relu=nn.ReLU(), fc2=nn.Linear(8, 3)))
     follower = Follower(str(script.write(tmp_path / "old")), None)

@@ -340,10 +340,10 @@ def test_calls_of_a_model_that_is_frozen_for_them_are_no_part_of_its_step(tmp_pa
     generator, discriminator = nn.Linear(3, 4), nn.Linear(4, 1)
     optimizer = torch.optim.SGD(discriminator.parameters(), 0.1)
     Recorder(str(tmp_path), discriminator, optimizer, steps=1)
-    made = generator(torch.ones(5, 3))
-    functional.mse_loss(discriminator(made.detach()), torch.zeros(5, 1)).backward()
+    images = generator(torch.ones(5, 3))
+    functional.mse_loss(discriminator(images.detach()), torch.zeros(5, 1)).backward()
     discriminator.requires_grad_(False)
-    functional.mse_loss(discriminator(made), torch.ones(5, 1)).backward()
+    functional.mse_loss(discriminator(images), torch.ones(5, 1)).backward()
     discriminator.requires_grad_(True)
     optimizer.step()
     assert read_facts(tmp_path)["steps"][0]["calls"] == [1]

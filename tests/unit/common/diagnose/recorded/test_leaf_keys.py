@@ -138,7 +138,7 @@ def test_a_copy_of_another_array_gets_its_values(tmp_path: Path) -> None:
 
 
 def test_arrays_of_two_loaders_are_handed_over_though_the_script_joins_them_for_its_model(tmp_path: Path) -> None:
-    """As in FixMatch: labelled images, and two views of more unlabelled ones, in PyTorch's layout and in Keras's."""
+    """Take labelled images, and two views of more unlabelled ones, as FixMatch does, in each framework's layout."""
     stream = np.random.default_rng(0)
     images, views = stream.normal(size=(2, 6, 6, 3)), stream.normal(size=(2, 4, 6, 6, 3))
     labels = np.array([1, 2])
