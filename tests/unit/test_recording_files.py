@@ -20,7 +20,6 @@ FILES = [
             "gradient_changes",
             "index_notation",
             "layer_attributes",
-            "layer_sources",
             "operation_format",
             "operation_observer",
             "other_arrays",

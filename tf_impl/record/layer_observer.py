@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from common.recording.flattened_axes import find_flattened
-from common.recording.layer_sources import LayerSources
 from common.recording.record_format import LayerFacts
 from tf_impl.record.layer_attributes import keep_attributes
 from tf_impl.record.layer_order import order_layers
+from tf_impl.record.layer_sources import LayerSources
 from tf_impl.record.model_facts import (
     COMPOSITE_KINDS,
     RECURRENT_KINDS,

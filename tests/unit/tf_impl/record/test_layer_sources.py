@@ -1,7 +1,7 @@
 """Tests of the layers from which tensors come."""
 
-from common.recording.layer_sources import LayerSources
 from tests.unit.common.recording.tensors import to_tensor
+from tf_impl.record.layer_sources import LayerSources
 
 
 def test_the_innermost_layer_is_the_source_of_a_tensor() -> None:
