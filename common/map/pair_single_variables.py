@@ -23,7 +23,7 @@ def list_single_variables(sublayers: list[Sublayer], description: ModelDescripti
             "parameter",
             sublayer.path,
             description.variables[name].shape,
-            {role: variable},
+            {role: KerasTarget(variable.name) if isinstance(variable, KerasTarget) else variable},
             sublayer.output,
             settings=sublayer.settings,
         )
@@ -147,5 +147,5 @@ def _squeeze(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _squeeze_vector(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes without axes of size 1 if one other axis remains."""
-    return _squeeze(sizes) if len(_squeeze(sizes)) == 1 else sizes
+    """Return the sizes without axes of size 1 if at most one other axis remains."""
+    return _squeeze(sizes) if len(_squeeze(sizes)) < 2 else sizes

@@ -24,7 +24,7 @@ from common.map.pair_single_variables import (
     reshape_single,
 )
 from common.map.pair_sublayers import align_sublayers, list_unpaired, pair_by_signature
-from common.map.pointwise_layers import align_pointwise_layers, align_wide_convolutions
+from common.map.pointwise_layers import align_pointwise_layers, align_windows
 from common.map.reshaped_features import has_moved
 from common.map.sublayers import KerasTarget, LayerPair, Sublayer, TorchSources
 from common.map.torch_layers import split_torch_layers
@@ -96,7 +96,7 @@ def pair_variables(
     else:
         torch_sublayers, keras_sublayers = layout.align(split_torch_layers(torch_description), keras_sublayers)
         torch_sublayers = align_pointwise_layers(torch_sublayers, keras_sublayers)
-        torch_sublayers = align_wide_convolutions(torch_sublayers, keras_sublayers)
+        torch_sublayers = align_windows(torch_sublayers, keras_sublayers)
         keras_sublayers = align_layer_norms(torch_sublayers, keras_sublayers)
     layer_pairs = _pair_by_file(torch_sublayers, keras_sublayers, file_transformations)
     if torch_description.is_keras:
@@ -107,19 +107,22 @@ def pair_variables(
     layer_pairs += pair_by_signature(*unpaired, torch_roles, keras_roles)
     layer_pairs += align_sublayers(torch_sublayers, keras_sublayers, layer_pairs)
     torch_unpaired, keras_unpaired = list_unpaired(torch_sublayers, keras_sublayers, layer_pairs)
-    layer_pairs += pair_single_variables(
-        list_single_variables(torch_unpaired, torch_description),
-        list_single_variables(keras_unpaired, keras_description),
-        torch_roles,
-        keras_roles,
-    )
-    paired_names = {name for pair in layer_pairs for sublayer in pair for name in sublayer.variable_names}
+    torch_singles = list_single_variables(torch_unpaired, torch_description)
+    keras_singles = list_single_variables(keras_unpaired, keras_description)
+    layer_pairs += pair_single_variables(torch_singles, keras_singles, torch_roles, keras_roles)
+    paired_names = _list_paired(layer_pairs)
     torch_parts, keras_parts = (
         [list_pieces(part, description) for part in divide_by_kind(unpaired, paired_names)]
         for unpaired, description in ((torch_unpaired, torch_description), (keras_unpaired, keras_description))
     )
     for torch_part, keras_part in zip(torch_parts, reversed(keras_parts), strict=True):
         layer_pairs += pair_by_signature(torch_part, keras_part, torch_roles, keras_roles)
+    # What other single variables of the same sizes are paired with is known now
+    torch_singles, keras_singles = (
+        [sublayer for sublayer in singles if _list_paired(layer_pairs).isdisjoint(sublayer.variable_names)]
+        for singles in (torch_singles, keras_singles)
+    )
+    layer_pairs += pair_single_variables(torch_singles, keras_singles, torch_roles, keras_roles)
     torch_names = _list_names(torch_sublayers)
     layer_pairs.sort(key=lambda pair: torch_names.index(pair.torch.variable_names[0]))
     # The sizes of a convolution are (groups, outputs, inputs, *window).
@@ -147,6 +150,10 @@ def pair_variables(
         ],
         unmatched_keras=[path for path in _list_names(keras_sublayers) if path not in variable_pairs],
     )
+
+
+def _list_paired(layer_pairs: Iterable[LayerPair]) -> set[str]:
+    return {name for pair in layer_pairs for sublayer in pair for name in sublayer.variable_names}
 
 
 def _list_names(sublayers: Iterable[Sublayer]) -> list[str]:

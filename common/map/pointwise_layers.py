@@ -1,15 +1,19 @@
-"""Alignment of linear layers with convolutions whose window has a single element: both compute the same.
+"""Alignment of layers of different kinds or sizes that compute the same.
 
-A convolution of one channel whose window is as wide as its input computes the same as a convolution with one axis less,
-whose channels are the columns of the input: Conv2d(1, k, (3, width)) computes what Conv1d(width, k, 3) computes.
-Networks of texts are written in both ways.
+Linear layers compute the same as convolutions whose window has a single element, and a convolution with a window
+(1, k) the same as one with a window k and an axis less. A convolution of one channel whose window is as wide as its
+input computes the same as a convolution with one axis less, whose channels are the columns of the input:
+Conv2d(1, k, (3, width)) and Conv2d(1, k, (width, 3)) compute what Conv1d(width, k, 3) computes. Networks of texts are
+written in all of these ways.
 
 The size of a linear layer is the shape of its weight in PyTorch, (outputs, inputs). The size of a convolution is
 (groups, outputs, inputs, *window).
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from common.map.array_differences import has_strides
 from common.map.sublayers import Sublayer, TorchSources
@@ -52,38 +56,50 @@ def _group_by_size(sublayers: list[Sublayer]) -> dict[tuple[int, ...], list[Subl
     return groups
 
 
-def align_wide_convolutions(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
-    """Return PyTorch's sublayers, with an axis less in some convolutions of one channel.
+def align_windows(torch_sublayers: list[Sublayer], keras_sublayers: list[Sublayer]) -> list[Sublayer]:
+    """Return PyTorch's sublayers, with as many window axes in some convolutions as Keras's have.
 
-    A convolution loses an axis if Keras has none of its size, but one of the size without that axis.
+    The sizes of a convolution change if Keras has no convolution of its sizes, but one of the changed sizes.
 
     Args:
         torch_sublayers: PyTorch's sublayers.
         keras_sublayers: Keras's sublayers.
     """
-    signatures = {sublayer.signature for sublayer in keras_sublayers}
-    return [_drop_channel(sublayer, signatures) for sublayer in torch_sublayers]
+    keras_sizes = {sublayer.sizes for sublayer in keras_sublayers if sublayer.kind == "convolution"}
+    return [
+        _align_window(sublayer, keras_sizes)
+        if sublayer.kind == "convolution" and sublayer.sizes not in keras_sizes
+        else sublayer
+        for sublayer in torch_sublayers
+    ]
 
 
-def _drop_channel(sublayer: Sublayer, signatures: set[tuple[str, tuple[int, ...]]]) -> Sublayer:
-    weight = sublayer.variables.get("weight")
-    if (
-        sublayer.kind != "convolution"
-        or (sublayer.sizes[0], sublayer.sizes[2]) != (1, 1)
-        or len(sublayer.sizes) < 5  # its window has a single axis
-        or sublayer.signature in signatures
-    ):
-        return sublayer
-    groups, outputs, _, *window, width = sublayer.sizes
-    sizes = (groups, outputs, width, *window)
-    if (sublayer.kind, sizes) not in signatures:
-        return sublayer
-    assert isinstance(weight, TorchSources)
-    # From (outputs, *window, width) to (outputs, width, *window)
-    axes = (0, len(window) + 1, *range(1, len(window) + 1))
-    steps = TransformationStep("reshape", (outputs, *window, width)), TransformationStep("transpose", axes)
-    variables = {**sublayer.variables, "weight": replace(weight, steps=(*weight.steps, *steps))}
-    return replace(sublayer, sizes=sizes, variables=variables, output=None)  # the arrays have other axes
+def _align_window(sublayer: Sublayer, keras_sizes: set[tuple[int, ...]]) -> Sublayer:
+    """Return a convolution with the first of its equivalent sizes that Keras has, or the same."""
+    for sizes, steps in _list_equivalents(sublayer.sizes):
+        if sizes in keras_sizes:
+            weight = sublayer.variables["weight"]
+            assert isinstance(weight, TorchSources)
+            variables = {**sublayer.variables, "weight": replace(weight, steps=(*weight.steps, *steps))}
+            return replace(sublayer, sizes=sizes, variables=variables, output=None)  # the arrays have other axes
+    return sublayer
+
+
+def _list_equivalents(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[TransformationStep, ...]]]:
+    """Yield the sizes of convolutions that can compute the same, and the steps from PyTorch's weight to theirs."""
+    groups, outputs, inputs, *window = sizes
+    if groups == 1 == inputs and len(window) > 1:
+        for axis in reversed(range(len(window))):
+            shorter = [*window[:axis], *window[axis + 1 :]]
+            # From (outputs, *window) to (outputs, window[axis], *shorter)
+            axes = (0, axis + 1, *(1 + number for number in range(len(window)) if number != axis))
+            steps = TransformationStep("reshape", (outputs, *window)), TransformationStep("transpose", axes)
+            yield (groups, outputs, window[axis], *shorter), steps
+    narrow = [size for size in window if size > 1]
+    for count, axis in product(range(4 - len(narrow)), range(len(narrow) + 1)):
+        others = (*narrow[:axis], *[1] * count, *narrow[axis:])
+        if others and len(others) != len(window):  # (1, 3) and (3, 1) compute something else
+            yield (groups, outputs, inputs, *others), (TransformationStep("reshape", (outputs, inputs, *others)),)
 
 
 def _get_pointwise_size(sublayer: Sublayer) -> tuple[int, ...] | None:

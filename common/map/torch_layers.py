@@ -26,6 +26,7 @@ SIMPLE_KINDS = {
     **{f"Conv{n}d": ("convolution", "weight") for n in (1, 2, 3)},
     **{f"ConvTranspose{n}d": ("transposed convolution", "weight") for n in (1, 2, 3)},
 }
+USUAL_ROLES = ("weight", "bias")  # of the trained parameters of these classes
 RECURRENT_KINDS = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN", "LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
 TRANSPOSED_LINEAR = "transformers.Conv1D"  # its weight is (inputs, outputs)
 # Layers whose weight PyTorch may compute from other parameters, and the list of these parameters.
@@ -54,7 +55,8 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
     if layer.kind in RECURRENT_KINDS and has_all_variables:
         yield from _split_recurrent(layer, variables)
         return
-    if layer.kind == "MultiheadAttention" and has_all_variables:
+    # A class of the script may have this name, too
+    if layer.kind == "MultiheadAttention" and has_all_variables and "out_proj.weight" in names:
         yield from _split_attention(layer, variables)
         return
     if layer.kind == TRANSPOSED_LINEAR and "weight" in names:
@@ -65,13 +67,13 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
         main_role = "weight"  # the layer keeps no moving statistics
     if main_role in names:
         sizes = variables[names[main_role]].shape
-        if kind.endswith("convolution"):
-            sizes = (layer.groups, *sizes)
-        sources = {role: _build_source(name) for role, name in names.items()}
+        added = [role for role in names if role not in USUAL_ROLES and variables[names[role]].trainable]
+        yield from (_build_added(layer, role, variables[names[role]]) for role in added)
+        sources = {role: _build_source(name) for role, name in names.items() if role not in added}
         yield Sublayer(
             kind,
             layer.path,
-            sizes,
+            (layer.groups, *sizes) if kind.endswith("convolution") else sizes,
             sources,
             layer.path,
             unflattened_shape=layer.unflattened_shape,
@@ -86,6 +88,13 @@ def _split_layer(layer: LayerDescription, names: dict[str, str], variables: Vari
     for role, name in names.items():
         if not variables[name].is_constant:
             yield _build_parameter(layer, role, variables[name])
+
+
+def _build_added(layer: LayerDescription, role: str, variable: VariableDescription) -> Sublayer:
+    """Return a parameter that a subclass adds, such as a matrix of LoRA, which has the layout of a linear layer."""
+    kind = "linear" if len(variable.shape) == 2 else "parameter"
+    role_of_kind = "weight" if kind == "linear" else role
+    return Sublayer(kind, f"{layer.path}.{role}", variable.shape, {role_of_kind: _build_source(variable.name)})
 
 
 def _build_parameter(layer: LayerDescription, role: str, variable: VariableDescription) -> Sublayer:

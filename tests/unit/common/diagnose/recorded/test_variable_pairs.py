@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from common.diagnose.recorded.recorded_model import RecordedModel
@@ -189,3 +190,61 @@ def test_the_only_source_of_an_older_record_is_read() -> None:
     models[1].facts["layers"][2:] = models[1].facts["layers"][:1:-1]
     paths = {layer.path_a: layer.path_b for layer in _pair(*models).layers}
     assert (paths["a"], paths["b"]) == ("a", "b")
+
+
+def test_scales_are_paired_after_the_norms_that_have_their_sizes() -> None:
+    """PyTorch's norm is a class of the script, whose two vectors have the sizes of the scale [1, 4, 1, 1]."""
+    torch = build_model(
+        is_torch=True,
+        layers=[
+            ("Norm2d", "norm", {"weight": [4], "bias": [4]}, ""),
+            ("Block", "block", {"beta": [1, 4, 1, 1]}, "norm"),
+            ("Scale", "scale", {"scale": [1]}, "norm"),
+        ],
+    )
+    keras = build_model(
+        is_torch=False,
+        layers=[
+            ("LayerNormalization", "norm", {"gamma": [4], "beta": [4]}, ""),
+            ("Block", "block", {"beta": [1, 1, 1, 4]}, "norm"),
+            ("Scale", "scale", {"scale": []}, "norm"),
+        ],
+    )
+    pairs = {match.names_a: match.names_b for match in _pair(torch, keras).variables}
+    assert pairs == {
+        ("norm.weight",): ("norm/gamma",),
+        ("norm.bias",): ("norm/beta",),
+        ("block.beta",): ("block/beta",),
+        ("scale.scale",): ("scale/scale",),
+    }
+
+
+def test_a_matrix_of_a_class_of_the_script_may_have_the_layout_of_keras() -> None:
+    torch = build_model(is_torch=True, layers=[("script.Linear", "linear", {"weight": [3, 1]}, "")])
+    keras = build_model(is_torch=False, layers=[("Dense", "dense", {"kernel": [3, 1]}, "")])
+    (match,) = _pair(torch, keras).variables
+    kernel = np.arange(3.0)[:, None]
+    a, b = match.read_a({"linear.weight": kernel}), match.read_b({"dense/kernel": kernel})
+    assert a is not None
+    assert b is not None
+    assert np.array_equal(a, b)
+
+
+def test_matrices_that_a_subclass_adds_are_paired_with_linear_layers() -> None:
+    """LoRA as loralib and as keras.io write it."""
+    added = {"weight": [6, 6], "lora_A": [2, 6], "lora_B": [6, 2]}
+    torch = build_model(is_torch=True, layers=[("Linear", "query", added, "")])
+    keras = build_model(
+        is_torch=False,
+        layers=[
+            ("Dense", "query/query", {"kernel": [6, 6]}, ""),
+            ("Dense", "query/lora_A", {"kernel": [6, 2]}, ""),
+            ("Dense", "query/lora_B", {"kernel": [2, 6]}, "query/lora_A"),
+        ],
+    )
+    pairs = {match.names_a: match.names_b for match in _pair(torch, keras).variables}
+    assert pairs == {
+        ("query.weight",): ("query/query/kernel",),
+        ("query.lora_A",): ("query/lora_A/kernel",),
+        ("query.lora_B",): ("query/lora_B/kernel",),
+    }
