@@ -96,6 +96,8 @@ class LayerObserver:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
+        if get_kind(layer) == "TimeDistributed":
+            self._see(lambda: self._add_part(layer.layer))
         if has_own_variables(layer) or get_kind(layer) in RECURRENT_KINDS:
             self._sources.add_layer(path, name_tensors(returned).values())
         if states:
@@ -167,6 +169,13 @@ class LayerObserver:
             facts["sources"] = sorted(sources)
         self.facts.append(facts)
         self._copy(f"layer/{path}/input", None, received)
+
+    def _add_part(self, layer: Layer) -> None:
+        """Add the layer of a TimeDistributed, which calls its `call` and not the layer. Its arrays are not recorded."""
+        path = self._find_path(layer)
+        if path not in self.layers and has_own_variables(layer):
+            self.layers[path] = layer
+            self.facts.append(describe_layer(layer, path, {}))
 
     def _find_merged(self, tensor: object) -> tuple[int, ...]:
         """Return the sizes of the axes that the model has merged to one of a tensor's; empty if it has not."""

@@ -61,9 +61,14 @@ def name_by_identity(variables: Mapping[str, Any]) -> dict[int, str]:
 
 
 def get_kind(layer: Layer) -> str:
-    """Return the name of Keras's class that a layer is or derives from; otherwise the layer's own class."""
+    """Return the name of Keras's class that a layer is or derives from; otherwise the layer's own class.
+
+    If Keras has a class of the same name, the name has the package of the layer's class before it.
+    """
     kinds = [kind.__name__ for kind in type(layer).__mro__ if KERAS_LAYER.match(kind.__module__)]
-    return kinds[0] if kinds else type(layer).__name__
+    name = type(layer).__name__
+    own_kind = f"{type(layer).__module__.partition('.')[0]}.{name}" if hasattr(tf.keras.layers, name) else name
+    return kinds[0] if kinds else own_kind
 
 
 def describe_layer(layer: Layer, path: str, names: Mapping[int, str]) -> LayerFacts:

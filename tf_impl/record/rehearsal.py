@@ -105,6 +105,7 @@ class Rehearsal:
             for name in ("__next__", "get_next", "get_next_as_optional"):
                 self._patches.replace(iterator_class, name, self._guard_iterator(getattr(iterator_class, name)))
         self._patches.replace(tf, "print", lambda *args, **kwargs: None)
+        self._patches.wrap(tf.nn, "convolution", _convolve_groups)
         # XLA does not compile initializers, which use the same functions
         functions = [DROPOUT_FUNCTION, *([] if self._creates_variables else RANDOM_FUNCTIONS)]
         compiled = self._compiled
@@ -142,6 +143,18 @@ class Rehearsal:
                 self._is_reading = False
 
         return take
+
+
+def _convolve_groups(
+    convolve: Callable[..., tf.Tensor], input: tf.Tensor, filters: tf.Tensor, *args: object, **kwargs: object
+) -> tf.Tensor:
+    """Convolve each group of channels apart: without XLA, TensorFlow has no gradient of groups on a CPU."""
+    axis = 1 if str(kwargs.get("data_format")).startswith("NC") else -1
+    groups = (input.shape[axis] or 0) // (filters.shape[-2] or 1)
+    if groups < 2:
+        return convolve(input, filters, *args, **kwargs)
+    parts = tf.split(input, groups, axis), tf.split(filters, groups, -1)
+    return tf.concat([convolve(x, kernel, *args, **kwargs) for x, kernel in zip(*parts)], axis)  # noqa: B905
 
 
 def refuse_parts() -> None:

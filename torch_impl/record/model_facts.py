@@ -11,10 +11,11 @@ from torch_impl.record.arrays import name_tensors
 WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 SHARDED = {"FullyShardedDataParallel", "FSDPModule", "FlatParameter", "DTensor"}  # classes that split parameters
 NAME_PREFIXES = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-# Classes that common.map knows. The kind of a layer is the one that it is or derives from, else its own class.
+# Classes that common.map knows. The kind of a layer is the one that it is or derives from, else its own class, with its
+# package if the name of the class is one of these.
 KNOWN_KINDS = {
     "Linear", "Embedding", "LayerNorm", "RMSNorm", "GroupNorm", "PReLU", "SyncBatchNorm", "MultiheadAttention",
-    "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell", "Dropout",
+    "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell", "Dropout", "transformers.Conv1D",
     *(f"{kind}{n}d" for kind in ("BatchNorm", "InstanceNorm", "Conv", "ConvTranspose") for n in (1, 2, 3)),
 }  # fmt: skip
 # Operations that keep the elements of an example in their order: PyTorch's names of their nodes in the graph.
@@ -120,8 +121,7 @@ def describe_layer(
         names: The names of the model's variables by identity.
         unflattened_shape: The shape of one example before the model flattened it for this layer.
     """
-    kinds = [kind.__name__ for kind in type(layer).__mro__ if kind.__module__.startswith("torch.")]
-    kind = next((name for name in kinds if name in KNOWN_KINDS), type(layer).__name__)
+    kind = _find_kind(layer)
     recurse = kind == "MultiheadAttention"  # computes its output projection without calling it
     variables = [*layer.named_parameters(recurse=recurse), *layer.named_buffers(recurse=recurse)]
     public = {name: value for name, value in vars(layer).items() if not name.startswith("_") and name != "training"}
@@ -136,6 +136,14 @@ def describe_layer(
         "composite": None,
         "training": layer.training,
     }
+
+
+def _find_kind(layer: torch.nn.Module) -> str:
+    kinds = [kind.__name__ for kind in type(layer).__mro__ if kind.__module__.startswith("torch.")]
+    name = type(layer).__name__
+    qualified_name = f"{type(layer).__module__.partition('.')[0]}.{name}"
+    own_kind = qualified_name if KNOWN_KINDS & {name, qualified_name} else name
+    return next((kind for kind in kinds if kind in KNOWN_KINDS), own_kind)
 
 
 def describe_all_layers(model: torch.nn.Module, variables: dict[str, torch.Tensor]) -> list[LayerFacts]:

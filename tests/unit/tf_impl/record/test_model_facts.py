@@ -77,3 +77,41 @@ def test_only_a_frozen_batch_norm_is_in_evaluation_mode(is_layer_frozen: bool, t
     (described,) = [layer for layer in facts["layers"] if layer["kind"] == "BatchNormalization"]
     assert described["training"] is not is_layer_frozen
     assert not any(facts["variables"][described["variables"][role]]["trainable"] for role in ("gamma", "beta"))
+
+
+@pytest.mark.parametrize("name", ["Dense", "MultiHeadAttention", "Block"])
+def test_a_class_of_the_script_with_a_name_of_keras_is_another_kind(name: str) -> None:
+    layer = type(name, (keras.layers.Layer,), {"__module__": "script.layers"})()
+    assert describe_layer(layer, "layer", {})["kind"] == (name if name == "Block" else f"script.{name}")
+
+
+def test_the_layer_of_a_time_distributed_is_described(tmp_path: Path) -> None:
+    model = keras.Sequential([keras.layers.TimeDistributed(keras.layers.Conv1D(2, 3)), keras.layers.Flatten()])
+    model.compile("sgd", "mse")
+    callback = FitRecorder(str(tmp_path), steps=1)
+    model.fit(np.ones([4, 2, 5, 3]), np.ones([4, 12]), epochs=1, verbose=0, callbacks=[callback])
+    model_facts = open_record(tmp_path).facts["model"]
+    assert model_facts is not None
+    described = {layer["kind"]: [*layer["variables"]] for layer in model_facts["layers"]}
+    assert described["Conv1D"] == ["kernel", "bias"]
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_grouped_convolutions_are_recorded_as_the_step_computes_them(axes: int, tmp_path: Path) -> None:
+    """Outside of XLA, TensorFlow has no gradient of them on a CPU."""
+    kind = keras.layers.Conv1D if axes == 1 else keras.layers.Conv2D
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([kind(6, 3, groups=3, strides=2, padding="same"), keras.layers.Flatten()])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, *[5] * axes, 9)).astype(np.float32)
+    y = rng.normal(size=(4, 6 * 3**axes)).astype(np.float32)
+    callback = FitRecorder(str(tmp_path), steps=2)
+    model.fit(x, y, epochs=2, verbose=0, callbacks=[callback])
+    record = open_record(tmp_path)
+    assert not any("could not be computed" in note for note in record.notes), record.notes
+    before, step = record.ranks[0].start.select("weight"), record.ranks[0].open_step(1)
+    gradients, after = step.select("gradient"), step.select("weight")
+    (name,) = (name for name in gradients if name.endswith("kernel"))
+    np.testing.assert_allclose(before[name] - after[name], 0.1 * gradients[name], rtol=1e-4, atol=1e-6)
+    assert step.read(f"layer/{name.rpartition('/')[0]}/output").shape == (4, *[3] * axes, 6)

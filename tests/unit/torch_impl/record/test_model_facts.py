@@ -63,3 +63,17 @@ def test_tied_variables_and_wrappers() -> None:
     compiled: Any = torch.compile(model)
     assert find_entry(compiled) == (compiled, False)
     assert not is_sharded(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "kind"),
+    [
+        ("MultiheadAttention", "script", "script.MultiheadAttention"),
+        ("Conv1D", "transformers.pytorch_utils", "transformers.Conv1D"),
+        ("Conv1D", "script", "Conv1D"),
+        ("Block", "script", "Block"),
+    ],
+)
+def test_a_class_of_the_script_with_a_known_name_is_another_kind(name: str, module: str, kind: str) -> None:
+    layer = type(name, (nn.Module,), {"__module__": module})()
+    assert describe_layer("layer", layer, {})["kind"] == kind
