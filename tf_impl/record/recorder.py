@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ from tf_impl.record import notes
 from tf_impl.record.check_arguments import check_arguments, follow_record
 from tf_impl.record.environment import describe_environment, find_rank
 from tf_impl.record.finished_step import FinishedStep
-from tf_impl.record.gradients import compare_results, get_tolerance
+from tf_impl.record.gradients import get_tolerance
 from tf_impl.record.layer_observer import describe_layers
 from tf_impl.record.loader_batches import LoaderBatches
 from tf_impl.record.model_facts import Layer, name_by_identity
@@ -92,8 +92,7 @@ class Recorder:
         self.is_compiled_by_xla, self._draws = False, CompiledDraws()
         self._is_in_function, self._iterations = False, 0  # whether a tf.function of the script runs, and its updates
         self.is_recording = self.writer.is_open
-        if self.is_recording:
-            atexit.register(self.close)
+        atexit.register(self.close)
 
     def step(self) -> contextlib.AbstractContextManager[None]:
         """Return a context for one training step: `with recorder.step(): loss = train_step(x, y)`.
@@ -126,9 +125,12 @@ class Recorder:
         """
         if self.follower is None or not self.follower.is_waiting or not self.is_recording:
             return
-        self.rehearse(function, iterators)
+        results = self.rehearse(function, iterators)
         if self._observer.layers is None:
-            raise ValueError(f"follow: {self.writer.facts['not_recorded'][-1]}")
+            if results is not None and len(self._list_active()) > 1:
+                return  # another function of the step calls the model
+            reason = notes.NO_MODEL_CALL if results is not None else self.writer.facts["not_recorded"][-1]
+            raise ValueError(f"follow: {reason}")
         names = name_by_identity(self.state.name_variables())
         self.follower.load_weights(self._model, describe_layers(self._observer.layers, names))
         self._copies = Copies(self.state.limit_copied_bytes())  # also if the model was not built before
@@ -159,13 +161,12 @@ class Recorder:
     def run_unobserved(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Run the real step, which may be compiled, without the replaced functions."""
         for recorder in self._list_active():
-            recorder.guard(recorder.state.write_start)
-        with self._leave_all():
+            recorder.guard(recorder._write_start)
+        with self._leave_all(self._list_active()):
             return function(*args, **kwargs)
 
     @contextlib.contextmanager
-    def _leave_all(self) -> Iterator[None]:
-        recorders = self._list_active()
+    def _leave_all(self, recorders: Sequence[Recorder]) -> Iterator[None]:
         for recorder in reversed(recorders):
             recorder.guard(recorder._leave)
         try:
@@ -181,10 +182,7 @@ class Recorder:
 
     def compare_results(self, rehearsed: object, result: object) -> None:
         """Write a note if the rehearsed step returned other values than the real one."""
-        if (difference := compare_results(rehearsed, result)) > get_tolerance(self.writer.facts["environment"]):
-            if self._observer.step is not None:
-                self._observer.step.is_exact = False
-            self.writer.note(notes.DIFFERENT_RESULTS.format(self.state.number, difference))
+        self.state.compare_results(rehearsed, result, self._observer.step)
 
     def guard(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401  what the function returns
         """Call a function while recording. If it raises, end the recording, not the training, and return None."""
@@ -203,12 +201,9 @@ class Recorder:
         self.guard(self._enter)
         try:
             yield
-        except BaseException:
-            self.guard(self._leave)
-            raise
         finally:
+            self.guard(self._leave)
             Recorder._active.remove(self)
-        self.guard(self._leave)
         self.guard(self._end_step)
 
     def _list_active(self) -> list[Recorder]:
@@ -217,12 +212,16 @@ class Recorder:
 
     def _enter(self) -> None:
         if self._observer.step is None:
-            if self.state.is_built and not (self.follower is not None and self.follower.is_waiting):
-                self.state.write_start()
+            self._write_start()
             self._observer.step = self.state.begin_step(self.state.number)
             self._copies = Copies(self.state.limit_copied_bytes())
             self._iterations = count_updates(self._optimizer)
         self._resume()
+
+    def _write_start(self) -> None:
+        """Write the state before the first step, unless variables or the weights of a followed record are missing."""
+        if self.state.is_built and (self.follower is None or not self.follower.is_waiting):
+            self.state.write_start()
 
     def _leave(self) -> None:
         self._patches.restore()
@@ -243,7 +242,7 @@ class Recorder:
             try:
                 self.is_compiled_by_xla = bool(getattr(function, "_jit_compile", False))
                 if not (tf.config.functions_run_eagerly() or all(x.state.is_built for x in recorders)):
-                    with self._leave_all():  # it creates the variables as without a recorder
+                    with self._leave_all(self._list_active()):  # it creates the variables as without a recorder
                         getattr(function, "get_concrete_function")(*args, **kwargs)  # noqa: B009
                 self._follow_all(lambda: original(function, *args, **kwargs))
                 rehearsed = self.guard(self.rehearse, lambda: original(function, *args, **kwargs))
@@ -260,10 +259,11 @@ class Recorder:
     def _follow_all(self, function: Callable[[], object]) -> None:
         """Load the weights of the records that the recorders follow. function: computes the step."""
         waiting = [x for x in self._list_active() if x.follower is not None and x.follower.is_waiting]
-        for recorder in waiting:
-            recorder.follow(function)
-        for recorder in self._list_active() if waiting else ():
-            recorder._observer.forget(recorder._copies)
+        with self._leave_all([x for x in self._list_active() if waiting and x not in waiting]):
+            for recorder in waiting:
+                recorder.follow(function)
+            for recorder in waiting:
+                recorder._observer.forget(recorder._copies)
 
     def _before_update(self) -> None:
         """Write the state before the first update. Raise UserError if the model does not follow the record."""

@@ -7,6 +7,7 @@ from typing import Any
 from common.recording.record_writer import RecordWriter, limit_copied_bytes
 from tf_impl.record import notes
 from tf_impl.record.finished_step import FinishedStep
+from tf_impl.record.gradients import compare_results, get_tolerance
 from tf_impl.record.model_facts import Layer, name_variables
 from tf_impl.record.operation_tracer import OperationTracer
 from tf_impl.record.optimizer_facts import Optimizer, read_loss_scale, read_rate, view_momentums, view_slots
@@ -57,6 +58,13 @@ class StateWriter:
             slots = view_slots(self._optimizer, self.name_variables())
             changed = {name: array for name, array in slots.items() if array.any()}  # all slots begin with zeros
             self._writer.write_start({**self._view_weights(), **changed})
+
+    def compare_results(self, rehearsed: object, result: object, step: Step | None) -> None:
+        """Write a note if the rehearsed step returned other values than the real one. step: what was observed."""
+        if (difference := compare_results(rehearsed, result)) > get_tolerance(self._writer.facts["environment"]):
+            if step is not None:
+                step.is_exact = False
+            self._writer.note(notes.DIFFERENT_RESULTS.format(self.number, difference))
 
     def begin_step(self, number: int) -> Step:
         """Return a step that has just begun. number: of the step, from 1."""

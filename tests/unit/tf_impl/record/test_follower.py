@@ -110,3 +110,49 @@ def test_fit_follows_batches_of_other_lengths(tmp_path: Path) -> None:
         model.fit(ids, targets, batch_size=8, verbose=0, callbacks=[FitRecorder(str(tmp_path / name), follow=follow)])
     assert len(json.loads((tmp_path / "new" / "record.json").read_text())["steps"]) == 3
     assert diagnose_records(tmp_path / "old", tmp_path / "new").is_equal
+
+
+def _train_two_models(directory: Path, follow: Path | None, seed: int) -> list[float]:
+    """Train two models by a tf.function each within one step. Return the losses of both."""
+    keras.utils.set_random_seed(seed)
+    models = [keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]) for _ in range(2)]
+    optimizers = [keras.optimizers.SGD(0.1) for _ in models]
+
+    def build(model: Any, optimizer: Any) -> Any:
+        @tf.function
+        def step(x: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x) - 1) ** 2)
+            weights = model.trainable_variables
+            optimizer.apply_gradients(list(zip(tape.gradient(loss, weights), weights, strict=True)))
+            return loss
+
+        return step
+
+    first, second = (
+        Recorder(str(directory / name), model, optimizer, follow=None if follow is None else str(follow / name))
+        for name, model, optimizer in zip("ab", models, optimizers, strict=True)
+    )
+    functions, losses = [build(*pair) for pair in zip(models, optimizers, strict=True)], []
+    batches = [tf.random.normal([6, 4]) for _ in range(3)]
+    for x in second.batches(first.batches(batches)):
+        with first.step(), second.step():
+            losses += [float(function(x)) for function in functions]
+    return losses
+
+
+def test_each_of_two_recorders_follows_at_the_function_that_calls_its_model(tmp_path: Path) -> None:
+    losses = _train_two_models(tmp_path / "old", None, 0)
+    assert _train_two_models(tmp_path / "new", tmp_path / "old", 1) == pytest.approx(losses, rel=1e-5)
+    for name in "ab":
+        diagnosis = diagnose_records(tmp_path / "old" / name, tmp_path / "new" / name)
+        assert diagnosis.is_equal, [cause.sentence for cause in diagnosis.causes]
+
+
+def test_a_single_recorder_whose_function_does_not_call_its_model_refuses_to_follow(tmp_path: Path) -> None:
+    _train_two_models(tmp_path / "old", None, 0)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    recorder = Recorder(str(tmp_path / "new"), model, keras.optimizers.SGD(0.1), follow=str(tmp_path / "old" / "a"))
+    function = tf.function(lambda x: x * 2)
+    with pytest.raises(ValueError, match="follow: The model was not called in a recorded step"), recorder.step():
+        function(tf.ones([6, 4]))
