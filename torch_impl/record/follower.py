@@ -5,8 +5,10 @@ This module may import all of Lockstep. Recording without following must not nee
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,12 +78,14 @@ class Follower:
         return [*self._batches.notes, *self._notes, *waiting]
 
     def follow(self, model: torch.nn.Module) -> None:
-        """Load the initial weights now; if the order of the layers is needed, when the script calls the model first."""
+        """Load the initial weights; again at the first call of the model, if the order of its layers is needed."""
         inner, (entry, has_layers) = unwrap_model(model), find_entry(model)
         self._watch_time_axis([x for x in inner.modules() if getattr(x, "batch_first", True) is False])
         if not (self._record.needs_layers and has_layers):
             self._load_weights(inner, describe_all_layers(inner, name_variables(inner)))
             return
+        if not any(map(torch.nn.parameter.is_lazy, inner.parameters())):
+            self._load_provisional_weights(inner)
 
         def load(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             if self.is_observing or not self.is_waiting:
@@ -245,6 +249,12 @@ class Follower:
         followed = {name: convert_array(array, tensors[name]) for name, array in arrays.items()}
         return replace_tensors(batch, followed)
 
+    def _load_provisional_weights(self, model: torch.nn.Module) -> None:
+        """Load weights in the order of definition: the script may use some of them before it calls a layer."""
+        with contextlib.suppress(UserError), warnings.catch_warnings(action="ignore"):
+            self._load_weights(model, describe_all_layers(model, name_variables(model)))
+        self._notes.clear()
+
     def _load_weights(self, model: torch.nn.Module, layers: list[LayerFacts]) -> None:
         variables = name_variables(model)
         arrays = {name: view_tensor(tensor) for name, tensor in variables.items()}
@@ -254,7 +264,9 @@ class Follower:
         with torch.no_grad():
             for named in (variables, *map(name_variables, copies)):
                 for name, array in followed.items():
-                    named[name].copy_(torch.from_numpy(np.array(array)))
+                    weight = torch.from_numpy(np.array(array)).to(named[name])
+                    if not torch.equal(weight, named[name]):  # a change would hinder the backward pass of an operation
+                        named[name].copy_(weight)
 
 
 def observe_layers(

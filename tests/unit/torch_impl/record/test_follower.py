@@ -313,3 +313,41 @@ def test_examples_that_only_one_script_joins_are_no_difference(tmp_path: Path) -
     _train_episodes(tmp_path / "mistaken", tmp_path / "old", weight=1.01)
     causes = diagnose_records(tmp_path / "old", tmp_path / "mistaken").causes
     assert [cause.cause for cause in causes] == ["batch_size"]
+
+
+class Factors(nn.Module):
+    """Factors of users and items, whose loss uses the weights before it calls a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users, self.items = nn.Embedding(5, 3), nn.Embedding(5, 3)
+
+    def compute_loss(self, ids: torch.Tensor) -> torch.Tensor:
+        scores = self.users.weight @ self.items.weight.t()
+        penalty = self.users(ids).square().sum() + self.items(ids).square().sum()
+        return scores[ids].square().mean() + 0.1 * penalty
+
+
+def test_weights_that_are_used_before_a_layer_is_called_are_those_of_the_record(tmp_path: Path) -> None:
+    """Variables are paired by layers only if the record is one of TensorFlow."""
+    losses: list[list[float]] = []
+    for name, follow in (("old", None), ("new", str(tmp_path / "old"))):
+        torch.manual_seed(len(losses))
+        model = Factors()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        recorder = Recorder(str(tmp_path / name), model, optimizer, follow=follow)
+        if follow is not None:
+            assert recorder._follower is not None
+            recorder._follower.close()
+            recorder._follower._record.needs_layers = True
+            with torch.no_grad():
+                model.users.weight.zero_()
+            recorder._follower.follow(model)
+        losses.append([])
+        for (ids,) in recorder.batches(DataLoader(TensorDataset(torch.randint(5, (12,))), 4)):
+            optimizer.zero_grad()
+            loss = model.compute_loss(ids)
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
