@@ -1,9 +1,11 @@
 """Columns of a table that one script keeps in an array each, and another script in one matrix.
 
-A column is [n] or [n, 1] for n examples, and a matrix [n, k]. Integers and other numbers are in different matrices.
+A column is [n] or [n, 1] for n examples, and a matrix [n, k]. Integers and other numbers are in different matrices, or
+all in one: a block is a column or a matrix whose columns are some of a wider matrix.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 
@@ -34,7 +36,11 @@ def join_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
             for key, value in ([(title, values)] if name == names[0] else [(name, array)])
             if name not in names[1:]
         }
-    return joined
+    matrix, blocks = _find_blocks(joined, others)
+    if matrix is None:
+        return joined
+    values = np.concatenate([joined.pop(name).reshape(len(others[matrix]), -1) for name in blocks], axis=1)
+    return {f"{blocks[0]} to {blocks[-1]}": values.astype(others[matrix].dtype), **joined}
 
 
 def split_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
@@ -55,7 +61,51 @@ def split_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
             for name, array in split.items()
             for key, value in (parts.items() if name == matrix else [(name, array)])
         }
-    return split
+    matrix, blocks = _find_blocks(others, split)
+    if matrix is None:
+        return split
+    ends = np.cumsum([_count_columns(others[name]) for name in blocks])[:-1]
+    columns = np.split(split.pop(matrix), ends, axis=1)
+    return {
+        f"{matrix} ({name})": _cast(block, others[name]) for name, block in zip(blocks, columns, strict=True)
+    } | split
+
+
+def _find_blocks(blocks: Arrays, tabular: Arrays) -> tuple[str | None, list[str]]:
+    """Return the only matrix that one script has alone, and the arrays that the other script has alone: its columns."""
+    alone, matrices = _list_alone(blocks, tabular), _list_alone(tabular, blocks)
+    are_flat = all(x.ndim <= 2 for name, x in (*blocks.items(), *tabular.items()) if name in (*alone, *matrices))
+    if len(matrices) != 1 or len(alone) < 2 or not are_flat:
+        return None, []
+    (matrix,) = matrices
+    count = sum(_count_columns(blocks[name]) for name in alone)
+    return (matrix, alone) if tabular[matrix].ndim == 2 and _count_columns(tabular[matrix]) == count else (None, [])
+
+
+def _list_alone(arrays: Arrays, others: Arrays) -> list[str]:
+    """Return the names of the arrays that have no other one of their shape and kind in the other script."""
+    remaining, alone = Counter(map(_describe, others.values())), []
+    for name, array in arrays.items():
+        if remaining[_describe(array)]:
+            remaining[_describe(array)] -= 1
+        else:
+            alone.append(name)
+    return alone
+
+
+def _describe(array: np.ndarray) -> Hashable:
+    return array.shape[2:] if array.shape[1:2] == (1,) else array.shape[1:], array.dtype.kind == "f"
+
+
+def _count_columns(array: np.ndarray) -> int:
+    return array.size // (len(array) or 1)
+
+
+def _cast(block: np.ndarray, template: np.ndarray) -> np.ndarray:
+    """Return columns [n, k] in the shape and the type of the script's array, if that has the same numbers."""
+    shaped = block.reshape(len(block), *template.shape[1:])
+    cast = shaped.astype(template.dtype)
+    return cast if np.array_equal(cast, shaped) else shaped
 
 
 def _find_matrix(columnar: Arrays, tabular: Arrays, is_float: bool) -> str | None:

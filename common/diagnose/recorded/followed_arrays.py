@@ -1,13 +1,15 @@
 """The arrays of a record for the batches of a following script."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 import numpy as np
 
 from common.diagnose.recorded.carried_states import list_states_of_calls
+from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.example_rows import join_examples
 from common.diagnose.recorded.matched_arrays import are_copies, is_constant
+from common.diagnose.recorded.merged_axes import merge_axes
 from common.diagnose.recorded.padded_lists import Lengths, join_lists
 from common.diagnose.recorded.recorded_batches import CLASS_WEIGHTS, POSITIVE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -64,7 +66,9 @@ class FollowedArrays:
         if not inputs:
             advice = "record it with a larger max_bytes=" if self._batches.has_abridged_inputs(step) else self._reason
             raise UserError(f"{self._directory}: has no whole inputs of step {step}; {advice}")
-        if joined := self._read_joined(step):
+        keys = self._side.get_facts(step).get("keys", {})
+        is_whole = any(key.startswith("input/") for key in keys)  # the model receives an array of the batch as it is
+        if not is_whole and (joined := self._read_joined(step)):
             return joined
         labels = self._read_labels(step, "label")
         # A key such as "labels" is one array, and a position such as "0" is that of an argument of each function
@@ -172,7 +176,10 @@ class FollowedArrays:
         micro_batches, counts = self._batches.list_micro_batches(step), self.count_rows(step)
         parts = [self._batches.read_call(step, *micro_batch, kind) for micro_batch in micro_batches]
         joined_lists = [join_lists(part, {count}) for part, count in zip(parts, counts, strict=True)]
-        parts = [arrays for arrays, _ in joined_lists]
+        parts = [
+            {name: merge_axes(array, count) for name, array in arrays.items()}
+            for (arrays, _), count in zip(joined_lists, counts, strict=True)
+        ]
         calls = max(len(self._batches.count_rows(step, *micro_batch)) for micro_batch in micro_batches)
         labels: Arrays = {}
         for name in parts[0] if parts else ():
@@ -187,6 +194,19 @@ class FollowedArrays:
                 self._shapes[f"{kind} {name}"] = [array.shape[1:] for array in arrays]
                 labels[name] = joined if size == 1 else joined.reshape(sum(counts), int(size), *joined.shape[1:])
         return labels
+
+
+def lay_out_calls(arrays: Arrays, leaves: Mapping[str, np.ndarray]) -> Arrays:
+    """Return arrays with the inputs of all calls [n, calls, ...] in the layout of a leaf [calls, n, ...]."""
+    converted = dict(arrays)
+    for name, array in arrays.items():
+        for leaf in leaves.values() if name.startswith(ALL_CALLS) else ():
+            if leaf.shape[:2] != array.shape[1::-1]:
+                continue
+            calls = [convert_to_layout(array[:, call], leaf[0]) for call in range(array.shape[1])]
+            if calls[0].shape == leaf.shape[1:]:
+                converted[name] = np.stack(calls, axis=1)
+    return converted
 
 
 def _are_parts(shares: set[float]) -> bool:

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from common.diagnose.recorded.columns import join_columns, split_columns
+from common.diagnose.recorded.derived_arrays import Rule, find_derived
 from common.diagnose.recorded.example_axis import find_most_rows, has_examples_second, infer_count
 from common.diagnose.recorded.example_order import convert_to_layout
-from common.diagnose.recorded.followed_arrays import ALL_CALLS, FollowedArrays
+from common.diagnose.recorded.followed_arrays import ALL_CALLS, FollowedArrays, lay_out_calls
 from common.diagnose.recorded.leaf_keys import match_micro_batch, read_keys
 from common.diagnose.recorded.leaf_matches import LeafMatcher, describe_array
-from common.diagnose.recorded.losses.class_weights import ClassWeights, find_class_weights
 from common.diagnose.recorded.matched_arrays import unflatten
+from common.diagnose.recorded.merged_axes import find_merged_axes, merge_axes
 from common.diagnose.recorded.padded_lists import Lengths, cut_lists, join_lists, pad_lists
-from common.diagnose.recorded.recorded_batches import SAMPLE_WEIGHTS
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import (
     TimeSizes,
@@ -106,13 +106,17 @@ class FollowedBatches:
         arrays = self._arrays.read(step)
         leaves, own_lengths = join_lists(leaves)
         total = len(next(iter(arrays.values())))
+        axes = find_merged_axes(leaves, total) if world_size == 1 and read_keys(self._side) else None
+        if axes is not None:
+            merged = self._fill({name: merge_axes(leaf, total) for name, leaf in leaves.items()}, rank, world_size)
+            return {name: array.reshape(*axes, *array.shape[1:]) for name, array in (merged or {}).items()}
         sizes = self._find_time_sizes(leaves, arrays, {total // world_size, *self._arrays.count_rows(step)})
         self._time_sizes = sizes
         timed = {name for name, leaf in leaves.items() if sizes is not None and is_timed(leaf, sizes)}
         if sizes is not None:
             leaves = {name: put_examples_first(leaf, sizes) for name, leaf in leaves.items()}
         count = infer_count(leaf.shape for leaf in leaves.values()) or 0
-        arrays = _lay_out_calls(arrays, leaves)
+        arrays = lay_out_calls(arrays, leaves)
         frames = {array[:, 0].shape for name, array in arrays.items() if name.startswith(ALL_CALLS)}
         turned = {
             name
@@ -134,27 +138,36 @@ class FollowedBatches:
         self._end_full_step(total)
         examples = {name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}
         arrays = self._adapt_columns(arrays, examples)
-        # Otherwise the record has an array for each of these leaves, and labels may follow from an input as weights do
-        has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
-        weights = find_class_weights(examples) if has_further else {}
-        names = self._matcher.match({name: leaf for name, leaf in examples.items() if name not in weights}, arrays)
-        listed = {leaf: name for leaf, name in names.items() if leaf in own_lengths or name in self._arrays.lengths}
-        filled = {
-            leaf: self._convert(leaf, name, self._arrays.take(name, arrays[name], share), leaves[leaf])
-            for leaf, name in names.items()
-            if leaf not in listed
-        }
-        filled |= {leaf: self._weigh(leaf, rule, filled) for leaf, rule in weights.items()}
-        filled = {
-            leaf: array.reshape(-1) if original_shapes[leaf] != leaves[leaf].shape else array
-            for leaf, array in filled.items()
-        }
+        filled, listed = self._fill_examples(examples, arrays, share, own_lengths)
+        flat = {leaf for leaf, shape in original_shapes.items() if shape != leaves[leaf].shape}
+        filled = {leaf: array.reshape(-1) if leaf in flat else array for leaf, array in filled.items()}
         filled = {leaf: array.swapaxes(0, 1) if leaf in turned else array for leaf, array in filled.items()}
         if sizes is not None:
             self._time_sizes = sizes = sizes[0], len(share)
             filled = {leaf: put_time_first(array, sizes) if leaf in timed else array for leaf, array in filled.items()}
         filled |= self._fill_lists(listed, arrays, share, leaves, own_lengths)
         return filled | self._fill_whole(leaves, examples, step, share)
+
+    def _fill_examples(
+        self, examples: Arrays, arrays: Arrays, share: np.ndarray, own_lengths: Lengths
+    ) -> tuple[Arrays, dict[str, str]]:
+        """Return recorded arrays for the script's arrays, and the names of the recorded lists for its other arrays.
+
+        Args:
+            examples: The script's arrays with a row for each example.
+            arrays: The recorded arrays of the step.
+            share: The indices of the examples.
+            own_lengths: The numbers of rows of the lists of the script's batch.
+        """
+        derived, arrays = find_derived(examples, arrays)
+        names = self._matcher.match({name: leaf for name, leaf in examples.items() if name not in derived}, arrays)
+        listed = {leaf: name for leaf, name in names.items() if leaf in own_lengths or name in self._arrays.lengths}
+        filled = {
+            leaf: self._convert(leaf, name, self._arrays.take(name, arrays[name], share), examples[leaf])
+            for leaf, name in names.items()
+            if leaf not in listed
+        }
+        return filled | {leaf: self._derive(leaf, rule, filled) for leaf, rule in derived.items()}, listed
 
     def _fill_graph(self, leaves: Mapping[str, np.ndarray], step: int, world_size: int) -> Arrays | None:
         """Return the next micro-batch as it is if both scripts' batches have one structure, and none counts examples.
@@ -259,15 +272,15 @@ class FollowedBatches:
             )
         return sizes
 
-    def _weigh(self, leaf: str, rule: ClassWeights, filled: Arrays) -> np.ndarray:
-        """Return the weights that the script gives to the recorded labels by their classes."""
-        weights = rule.compute(filled[rule.labels]) if rule.labels in filled else None
-        if weights is None:
+    def _derive(self, leaf: str, rule: Rule, filled: Arrays) -> np.ndarray:
+        """Return an array that the script computes from the array which has been replaced by a recorded one."""
+        computed = rule.compute(filled[rule.source]) if rule.source in filled else None
+        if computed is None:
             raise UserError(
                 f"{self._side.record.directory}: has labels for which {leaf} of the script's batch shows no weight; "
                 "let the script's first batch have all classes"
             )
-        return weights
+        return computed
 
     def _convert(self, leaf: str, name: str, array: np.ndarray, template: np.ndarray) -> np.ndarray:
         """Return recorded examples with a name in the layout and the type of the script's array."""
@@ -284,16 +297,3 @@ class FollowedBatches:
                 "the loop gets what the model and the loss receive"
             )
         return cast
-
-
-def _lay_out_calls(arrays: Arrays, leaves: Mapping[str, np.ndarray]) -> Arrays:
-    """Return arrays with the inputs of all calls [n, calls, ...] in the layout of a leaf [calls, n, ...]."""
-    converted = dict(arrays)
-    for name, array in arrays.items():
-        for leaf in leaves.values() if name.startswith(ALL_CALLS) else ():
-            if leaf.shape[:2] != array.shape[1::-1]:
-                continue
-            calls = [convert_to_layout(array[:, call], leaf[0]) for call in range(array.shape[1])]
-            if calls[0].shape == leaf.shape[1:]:
-                converted[name] = np.stack(calls, axis=1)
-    return converted

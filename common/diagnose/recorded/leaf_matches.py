@@ -228,7 +228,7 @@ class LeafMatcher:
         may_be_label = array.ndim == 1 or array.dtype.kind != "f" or get_key(leaf) in LABEL_NAMES
         excluded = {*named, *(name for name in own_arrays if not name.startswith(LATER_CALL))}
         is_known = any(name.startswith("label ") or (name in own_arrays and not may_be_label) for name in arrays)
-        is_known |= self._has_no_labels()
+        is_known |= self._has_no_labels() or bool(read_keys(self._side))  # the whole batch is recorded
         is_like_any = any(has_like_shape(known, array) for name, known in arrays.items() if name not in excluded)
         if is_known and are_used and not is_like_any:
             listed = ", ".join(name + (MADE if self._arrays.is_made(known) else "") for name, known in arrays.items())

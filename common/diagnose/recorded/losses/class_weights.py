@@ -14,12 +14,12 @@ class ClassWeights:
     """A rule that gives a weight to each class.
 
     Attributes:
-        labels: The name of the array of labels.
+        source: The name of the array of labels.
         table: The weights by class.
         dtype: The type of the weights.
     """
 
-    labels: str
+    source: str
     table: dict[float, float]
     dtype: np.dtype
 

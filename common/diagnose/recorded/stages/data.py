@@ -43,6 +43,7 @@ from common.diagnose.recorded.losses.weights_in_loss import compare_weights_in_l
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds
 from common.diagnose.recorded.recorded_batches import LABELS
+from common.diagnose.recorded.token_lengths import find_token_lengths
 
 NOT_DATA = ("past_key_values",)  # first parts of the names of inputs that models compute themselves
 MASK = "mask"  # part of the names of inputs that are attention masks
@@ -140,6 +141,8 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
     ):
         # A model that computes its own loss receives the labels, too; in the other script they may reach only the loss
         is_in_batch = find_equal(source[name], received + others[lacking]) is not None
+        if name in find_token_lengths(source):
+            continue  # the other model finds the padding itself
         if not is_in_batch or (_is_binary(source[name]) and find_equal(source[name], received) is None):
             _report_missing(stage, step, name, source[name], lacking)
     labels = pair_arrays(labels_a, labels_b, are_labels=True)[0]

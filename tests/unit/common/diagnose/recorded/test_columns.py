@@ -50,3 +50,26 @@ def test_offsets_of_bags_are_no_table() -> None:
     offsets = np.repeat(np.arange(6)[:, None], 2, axis=1)
     split = split_columns({"offsets": offsets, "x": MATRICES["codes"]}, CODES)
     assert [*split] == ["offsets", "x[:, 0]", "x[:, 1]"]
+
+
+BLOCKS: dict[str, np.ndarray] = {**CODES, "numbers": MATRICES["numbers"]}
+TABLE = np.concatenate([MATRICES["codes"].astype(np.float32), MATRICES["numbers"]], axis=1)
+
+
+def test_a_table_joins_columns_of_all_kinds() -> None:
+    joined = join_columns({**BLOCKS, "y": LABEL[:, None]}, {"x": TABLE, "label": LABEL})
+    assert [*joined] == ["city to numbers", "y"]
+    assert np.array_equal(joined["city to numbers"], TABLE)
+
+
+def test_a_table_is_split_into_columns_of_their_kinds() -> None:
+    split = split_columns({"x": TABLE, "y": LABEL}, {**BLOCKS, "label": LABEL})
+    assert [*split] == ["x (city)", "x (job)", "x (numbers)", "y"]
+    for array, expected in zip(split.values(), BLOCKS.values(), strict=False):
+        assert np.array_equal(array, expected)
+        assert array.dtype == expected.dtype
+
+
+def test_a_table_with_another_number_of_columns_stays() -> None:
+    arrays = {"x": TABLE[:, 1:], "y": LABEL}
+    assert split_columns(arrays, {**BLOCKS, "label": LABEL}) == arrays

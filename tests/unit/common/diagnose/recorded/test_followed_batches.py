@@ -497,3 +497,26 @@ def test_shorter_micro_batches_are_handed_over_without_padding(tmp_path: Path) -
         assert filled is not None
         assert np.array_equal(filled["ids"], part)
         assert np.array_equal(filled["labels"], np.where(part % 3, part, -100))
+
+
+@pytest.mark.parametrize("keys", [{}, {"input/0": "0"}])
+def test_labels_that_the_whole_recorded_batch_lacks_are_not_replaced(keys: dict[str, str], tmp_path: Path) -> None:
+    """The record has the whole batch of its script if it knows the place of an array in it."""
+    batches = write_steps(tmp_path, "tensorflow", [{"batch/0/input/0": IMAGES}], keys, micro_batches=1)
+    batch: dict[str, np.ndarray] = {"0": np.zeros_like(IMAGES), "1": LABELS}
+    if keys:
+        assert [*(batches.fill(batch, 0, 1) or {})] == ["0"]
+        assert "1 of the script's batch is not replaced" in batches.notes[0]
+    else:
+        with pytest.raises(UserError, match="has nothing for 1 int64"):
+            batches.fill(batch, 0, 1)
+
+
+def test_steps_and_environments_that_the_followed_script_merges_are_two_axes(tmp_path: Path) -> None:
+    states, actions = np.random.default_rng(0).normal(size=(4, 3, 2)).astype(np.float32), LABELS.reshape(4, 3)
+    arrays: dict[str, np.ndarray] = {"batch/0/input/0": states.reshape(12, 2), "batch/0/other/1": actions}
+    batches = write_steps(tmp_path, "tensorflow", [arrays], {"input/0": "0"}, micro_batches=1)
+    filled = batches.fill({"0": np.zeros_like(states), "1": np.zeros_like(actions)}, 0, 1)
+    assert filled is not None
+    assert np.array_equal(filled["0"], states)
+    assert np.array_equal(filled["1"], actions)

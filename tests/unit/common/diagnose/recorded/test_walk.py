@@ -481,12 +481,12 @@ class CutInputs(NumpyScript):
 
 
 class SplitInputs(CutInputs):
-    """A script whose model receives the last element of each example apart from the others."""
+    """A script whose model receives the last two elements of each example also apart from the others."""
 
     def _compute_rank(self, *args: Any) -> Any:
         arrays, *others = NumpyScript._compute_rank(self, *args)
         inputs = arrays["batch/0/input/0"]
-        return arrays | {"batch/0/input/0": inputs[:, :-1], "batch/0/input/1": inputs[:, -1:]}, *others
+        return arrays | {"batch/0/input/0": inputs[:, :-1], "batch/0/input/1": inputs[:, -2:]}, *others
 
 
 def diagnose_follower(tmp_path: Path, follower: NumpyScript) -> Diagnosis:
@@ -513,7 +513,7 @@ class LengthsOutsideOfTheModel(SplitInputs):
     def _compute_rank(self, *args: Any) -> Any:
         arrays, *others = NumpyScript._compute_rank(self, *args)
         inputs = arrays["batch/0/input/0"]
-        return arrays | {"batch/0/input/0": inputs[:, :-1], "batch/0/other/1": inputs[:, -1:]}, *others
+        return arrays | {"batch/0/input/0": inputs[:, :-1], "batch/0/other/1": inputs[:, -2:]}, *others
 
 
 def test_an_array_that_a_script_has_outside_of_its_model_is_not_missing(tmp_path: Path) -> None:
