@@ -68,6 +68,7 @@ class FollowedRecord:
         directory = self.side.record.directory
         start = self.side.read_weights(0)
         pairs = pair_recorded_models(self.side.model, model, self._map_file)
+        self._check_flattened(model, pairs)
         self.layers = FollowedLayers(self.side, pairs.layers)
         self._sources = _list_sources(pairs)
         trained = {name for name, facts in model.facts["variables"].items() if facts["trainable"]}
@@ -95,6 +96,21 @@ class FollowedRecord:
             if name not in paired and np.array_equal(weights[name], weights[copied]):
                 followed[name] = followed[copied]
         return followed
+
+    def _check_flattened(self, model: RecordedModel, pairs: ModelPairs) -> None:
+        """Raise UserError if a model of PyTorch does not show in which order it flattens the features of images."""
+        models = self.side.model, model
+        torch, keras = (next((x for x in models if x.is_torch is is_torch), None) for is_torch in (True, False))
+        if torch is None or keras is None or any({"source", "sources"} & x.keys() for x in torch.facts["layers"]):
+            return
+        has_images = any("Conv" in layer["kind"] for layer in torch.facts["layers"])
+        shapes = {layer["path"]: layer["unflattened_shape"] or [] for layer in keras.facts["layers"]}
+        for match in pairs.layers if has_images else ():
+            if len(shapes.get(match.path_a if torch is model else match.path_b, [])) > 1:
+                raise UserError(
+                    f"{self.side.record.directory}: {match.title} receives flattened features, and a compiled model "
+                    "does not show their order; call the model without torch.compile while you record"
+                )
 
     def check_order(self, model: RecordedModel) -> None:
         """Raise UserError if the layers, in the order in which the script called them, should have got other weights.
