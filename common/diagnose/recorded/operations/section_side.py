@@ -45,9 +45,15 @@ class SectionSide:
     def operations(self) -> list[Operation]:
         """The operations that lead to the target from tensors with an equal one on the other side, in their order.
 
-        The list is empty if the target itself has an equal one there.
+        The list is empty if the target itself has an equal one there. Operations that only create zeros, for example,
+        are left out: the other script may need none.
         """
-        return self.list_leading_to(self.target) if self.target not in self._matched else []
+        operations = self.list_leading_to(self.target) if self.target not in self._matched else []
+        return [x for x in operations if x["inputs"] or not all(map(self._is_constant, x["outputs"]))]
+
+    def _is_constant(self, tensor: int) -> bool:
+        statistics = self._trace["tensors"][tensor]
+        return statistics["minimum"] is not None and statistics["minimum"] == statistics["maximum"]
 
     def _find_producers(self, tensors: Sequence[int], known: Collection[int]) -> list[int]:
         """Return the indices of the operations that lead to tensors from known ones."""

@@ -13,6 +13,8 @@ from common.recording.operation_format import TensorStatistics
 
 MOST_COMPARED = 64  # operations of a side, and tensors of an operation, that are compared with each of the other side's
 CLOSER = 0.1  # share of the distance of two tensors, or of the tolerance, that is much less
+LEAST_MASK = 1e4  # smallest size of a number that masks others
+MASK_TOLERANCE = 1e-3  # largest relative difference of two counts of the same masked numbers
 SAME_NUMBERS = 1e-6  # largest relative difference of the statistics of two tensors with the same numbers
 
 
@@ -113,11 +115,22 @@ class TensorMatches:
 
     def _compare(self, rows: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Return a mask of the `rows` of statistics that equal the single `row` within the tolerance."""
-        count, norm = row[0], row[1]
-        largest = max(abs(row[3]), abs(row[4]))
+        count, norm, _, minimum, maximum = row
+        largest = max(abs(minimum), abs(maximum))
         with np.errstate(invalid="ignore", over="ignore"):
-            scales = np.array([0.0, norm, norm * np.sqrt(count), largest, largest])
+            scales = np.array([0.0, norm, norm * np.sqrt(count), largest, abs(maximum) if _is_masked(row) else largest])
             return np.asarray((np.abs(rows - row) <= self._tolerance * scales).all(1))
+
+
+def _is_masked(row: np.ndarray) -> bool:
+    """Check whether the smallest number of a tensor, a mask before a softmax, outweighs all others.
+
+    The sum and the norm are then those of the mask, so that the tensors of all layers with the mask seem equal.
+    """
+    _, norm, total, minimum, maximum = row
+    if not minimum <= -LEAST_MASK or maximum in (minimum, 0):
+        return False
+    return math.isclose(total / minimum, (norm / minimum) ** 2, rel_tol=MASK_TOLERANCE)
 
 
 def _tabulate(tensors: Sequence[TensorStatistics]) -> np.ndarray:

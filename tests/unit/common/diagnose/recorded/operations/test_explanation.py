@@ -435,3 +435,19 @@ def test_a_mean_in_place_of_a_sum_is_named_though_a_product_comes_before_it(scal
         assert "and B mean in" in explanation.sentence
     else:
         assert explanation is None
+
+
+def test_zeros_to_which_a_script_adds_rows_are_no_missing_operation() -> None:
+    """The other script needs none, and gathers other rows."""
+    rows = {"A": [0, 1, 2, 2, 4, 6, 7, 7], "B": [0, 1, 2, 3, 4, 6, 7, 7]}
+
+    def add_rows(name: str, has_zeros: bool) -> OperationTrace:
+        script = Script(x=LOGITS, rows=np.array(rows[name], np.float64))
+        x, indices = script.inputs["x"], script.inputs["rows"]
+        taken = script.call("gather", lambda x, y: np.asarray(x)[np.asarray(y, int)], x, indices)
+        zeros = [script.call("zeros", lambda: np.zeros((8, 3)))] if has_zeros else []
+        return script.finish(script.call("sum", lambda *x: np.sum(np.square(x[-1])), *zeros, taken))
+
+    explanation = _explain(add_rows("A", has_zeros=True), add_rows("B", has_zeros=False))
+    assert explanation is not None
+    assert "compute zeros" not in explanation.sentence

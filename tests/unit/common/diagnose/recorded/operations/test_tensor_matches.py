@@ -49,3 +49,10 @@ def test_a_sum_with_a_small_term_is_matched_by_chance() -> None:
     assert not matches.is_matched_by_chance(0, is_of_a=False)
     assert not matches.is_matched_by_chance(0, is_of_a=True)
     assert not TensorMatches([total], [with_term], 1e-5).is_matched_by_chance(0, is_of_a=False)
+
+
+def test_masked_tensors_match_only_if_the_numbers_that_are_not_masked_do() -> None:
+    """The mask outweighs the other numbers in the sum and the norm."""
+    masked = [measure(to_tensor([number, -1e30, -1e30])) for number in (0.5, 0.7)]
+    matches = TensorMatches(masked, masked[:1], 1e-5)
+    assert [matches.are_equal(0, 0), matches.are_equal(1, 0)] == [True, False]
