@@ -67,8 +67,12 @@ class RecordPair:
             difference before the first update.
         compares_directions: Whether the stage "gradients" compares the received gradients, with the weight decay of the
             optimizers, because each script reaches them in its own way. The stage "hyperparameters" sets it.
+        has_decays_as_penalties: Whether the regularizers of one script declare the weight decays of the other script's
+            optimizer. The stage "hyperparameters" sets it.
         equal_tensors: Names in A and in B of tensors of layers that are equal, except perhaps for rows of padding.
         seen_noise: Largest difference so far that counts as equal, relative to the tensor's norm.
+        changed_signs: Paths in A of layers that receive or return an equal tensor with numbers close to 0 whose signs
+            differ. An activation such as ReLU has other gradients for them.
     """
 
     def __init__(self, a: RecordedSide, b: RecordedSide, map_file: Path | None = None) -> None:
@@ -78,9 +82,10 @@ class RecordPair:
         self.stages: list[Stage] = []
         self.orders: dict[int, np.ndarray] = {}
         self.update_causes: frozenset[str] = frozenset()
-        self.compares_directions = False
+        self.compares_directions, self.has_decays_as_penalties = False, False
         self.seen_noise = 0.0
         self.equal_tensors: list[tuple[str, str]] = []
+        self.changed_signs: set[str] = set()
         self.measure_weight_difference = cache(self._measure_weight_difference)
         self.find_used = cache(self._find_used)
 

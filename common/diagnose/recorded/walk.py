@@ -33,7 +33,7 @@ from common.diagnose.recorded.stages.initial_weights import compare_initial_weig
 from common.diagnose.recorded.stages.loss import compare_losses
 from common.diagnose.recorded.stages.optimizer import compare_updates
 from common.diagnose.recorded.stages.reduction import compare_reductions
-from common.diagnose.recorded.stages.script_decays import are_decays_penalties, drop_declared_decays
+from common.diagnose.recorded.stages.script_decays import drop_declared_decays
 from common.diagnose.recorded.stages.state import compare_states
 from common.errors import UserError
 from common.recording.record_reader import open_record
@@ -104,7 +104,7 @@ def diagnose_records(
     explain_adam(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)
-    if not pair.compares_directions and pair.has_difference("activations", "loss") and are_decays_penalties(pair):
+    if not pair.compares_directions and pair.has_difference("activations", "loss") and pair.has_decays_as_penalties:
         drop_declared_decays(pair)
     _drop_needless_causes(pair)
     for stage in pair.stages:

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from common.diagnose.recorded.losses.label_counts import count_labels
+from common.diagnose.recorded.losses.regularizers import compute_penalty
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 
@@ -17,9 +18,13 @@ def find_closest_losses(pair: RecordPair, step: int) -> tuple[float, float] | No
 
     A record has the losses of micro-batches. They give the loss of the step in several ways, the readings, because a
     script may have divided them by their number, and their numbers of labels may differ. The two closest readings are
-    returned. Whether a script averages correctly is compared by the gradients.
+    returned. Whether a script averages correctly is compared by the gradients. Penalties that are a weight decay in the
+    other script are left out if the losses are closer without them.
     """
-    readings = product(_list_readings(pair.a, step), _list_readings(pair.b, step))
+    readings = [*product(_list_readings(pair.a, step), _list_readings(pair.b, step))]
+    if pair.has_decays_as_penalties:
+        penalty_a, penalty_b = (compute_penalty(side, step) for side in pair.sides)
+        readings += [(a - penalty_a, b - penalty_b) for a, b in readings]
     return min(readings, key=lambda losses: abs(losses[0] - losses[1]), default=None)
 
 

@@ -20,6 +20,7 @@ from common.diagnose.recorded.rates import compare_rates
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.rule_comparison import compare_epsilon_places, compare_rate_places
 from common.diagnose.recorded.stages.script_decays import (
+    are_decays_penalties,
     find_side_with_penalty,
     have_equal_decays,
     pair_settings,
@@ -59,6 +60,7 @@ def compare_hyperparameters(pair: RecordPair) -> Stage:
     compare_loss_settings(stage, pair)
     compare_regularizers(stage, pair)
     _compare_layers(stage, pair)
+    pair.has_decays_as_penalties = are_decays_penalties(pair)
     return stage
 
 

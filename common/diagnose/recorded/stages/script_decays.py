@@ -110,14 +110,16 @@ def are_decays_penalties(pair: RecordPair) -> bool:
     """Check whether regularizers declare what the weight decays of the optimizers lack, for each pair of parameters."""
     paired = pair_settings(pair)
     decays = read_declared_decays(pair, paired)
+    if any(x.decay_matters and x.is_decoupled for _, a, b in paired for x in (a, b)):
+        return False
     return bool(_list_differing(paired)) and all(_are_close(*decay) for decay in decays.values())
 
 
 def drop_declared_decays(pair: RecordPair) -> None:
-    """Remove differing weight decays that regularizers replace, if the loss differs, so that no gradient shows it."""
+    """Remove differing weight decays that regularizers replace, if another difference hides that in the gradients."""
     for stage in pair.stages:
         stage.causes = [
-            replace(cause, cause=DECAY_PENALTY) if cause.cause == PENALTY else cause
+            replace(cause, cause=DECAY_PENALTY, confirmed=False) if cause.cause == PENALTY else cause
             for cause in stage.causes
             if cause.tensor != "weight_decay"
         ]

@@ -110,3 +110,26 @@ def test_a_regularizer_in_place_of_a_weight_decay(
     a, b = NumpyScript("torch", optimizer="sgd", decay=decay), script("tensorflow", optimizer="sgd", decay=0.0)
     diagnosis = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
     assert [cause.cause for cause in diagnosis.causes] == expected, diagnosis.causes
+
+
+class Scaled(RegularizedEverywhere):
+    """A script that also scales its loss, but not the penalty."""
+
+    def compute_loss(self, outputs: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient = super().compute_loss(outputs, labels)
+        return 0.9 * (loss - self.penalty) + self.penalty, 0.9 * gradient
+
+
+def test_a_penalty_in_place_of_a_weight_decay_hides_no_other_difference_of_the_loss(tmp_path: Path) -> None:
+    a = NumpyScript("torch", optimizer="sgd", decay=2 * FACTOR)
+    b = Scaled("tensorflow", optimizer="sgd", decay=0.0)
+    diagnosis = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
+    assert (cause := diagnosis.causes[0]).cause == "loss_function", diagnosis.causes
+    assert "B computes 0.9 times A's loss" in cause.sentence
+
+
+def test_a_decoupled_weight_decay_is_no_penalty(tmp_path: Path) -> None:
+    a = NumpyScript("torch", optimizer="adamw", decay=2 * FACTOR)
+    b = Squashed("tensorflow", optimizer="adamw", decay=0.0)
+    diagnosis = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
+    assert "decay_in_loss" not in {cause.cause for cause in diagnosis.causes}
