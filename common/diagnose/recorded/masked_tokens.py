@@ -41,10 +41,21 @@ def explain_mask_zero(
         without = [array[~is_masked] for array in arrays]
         if not is_masked.all() and not are_close(*without):
             continue
+        reason = "the examples without this id are equal" if not is_masked.all() else "all examples have this id"
+        if _packs(arrays["AB".index(other)], ids) and not _packs(arrays["AB".index(name)], ids):
+            sentence = (
+                f"{place}: {other} leaves out the tokens with the id 0, and {name} does not, though {embedding} has "
+            )
+            sentence += f"mask_zero=True: code between layers, such as a sum, may lose the mask; {reason}"
+            return Explanation(MASK_ZERO, sentence, side=name.lower(), confirmed=not is_masked.all())
         sentence = f"{place}: {name} hides the id 0, because {embedding} has mask_zero=True, and {other} does not: "
-        sentence += "the examples without this id are equal" if not is_masked.all() else "all examples have this id"
-        return Explanation(MASK_ZERO, sentence, side=name.lower(), confirmed=not is_masked.all())
+        return Explanation(MASK_ZERO, f"{sentence}{reason}", side=name.lower(), confirmed=not is_masked.all())
     return None
+
+
+def _packs(array: np.ndarray, ids: np.ndarray) -> bool:
+    """Check whether an array [n, tokens, ...] is 0 at the id 0, as after a packed sequence, and not everywhere."""
+    return array.shape[:2] == ids.shape and not array[ids == 0].any() and bool(array.any())
 
 
 def _find_masking(side: RecordedSide) -> str:

@@ -58,15 +58,10 @@ def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: Recor
     layers = {layer["path"]: layer for layer in other.layers}
     pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)
              for match in pair.models.layers]  # fmt: skip
-    paths = [
-        path
-        for path, path_of_other in pairs
-        if path in dependent
-        and path_of_other in layers
-        and layers[path_of_other]["training"]
-        and not dependent[path]["training"]
-    ]
-    return paths or ([*dependent] if other.is_training and not side.is_training else [])
+    pairs = [(path, of_other) for path, of_other in pairs if path in dependent and of_other in layers]
+    paths = [path for path, of_other in pairs if layers[of_other]["training"] and not dependent[path]["training"]]
+    unpaired = [path for path in dependent if path not in dict(pairs)]
+    return paths or (unpaired if other.is_training and not side.is_training else [])
 
 
 def _is_frozen(side: RecordedSide, path: str) -> bool:

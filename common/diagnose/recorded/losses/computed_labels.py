@@ -30,6 +30,8 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     is_made = _is_made(pair.a, label.name) and _is_made(pair.b, label.name_b)
     if is_made and (is_constant(label.a) or is_constant(label.b)):  # such as the places of the positive pairs
         return True
+    if _is_made_from(pair.a, label.name, label.b) or _is_made_from(pair.b, label.name_b, label.a):
+        return True
     is_result = _is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)
     if not (is_result or (label.a.dtype.kind == "f" and _sees_one_loss(pair))):
         return False
@@ -44,6 +46,14 @@ def _is_made(side: RecordedSide, name: str) -> bool:
     step = side.record.steps[0]
     keys = side.get_facts(step).get("keys", {})
     return f"label/{name}" not in keys and bool(keys or side.batches.read_step(step, "other"))
+
+
+def _is_made_from(side: RecordedSide, name: str, batch_array: np.ndarray) -> bool:
+    """Check whether a script made a label, and has the other script's array elsewhere in its batch."""
+    step = side.record.steps[0]
+    others = side.batches.read_step(step, "other").values()
+    ordered = np.sort(batch_array, axis=None)
+    return _is_made(side, name) and any(np.array_equal(np.sort(x, axis=None), ordered) for x in others)
 
 
 def _sees_one_loss(pair: RecordPair) -> bool:

@@ -7,7 +7,6 @@ as long as it receives the same in both records; later layers inherit the differ
 
 import numpy as np
 
-from common.diagnose.explain.activation_difference import find_activation
 from common.diagnose.explain.attention import list_masks
 from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
@@ -28,6 +27,7 @@ from common.diagnose.recorded.operations.call_order import CallOrder
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.operations.initial_states import explain_initial_state
 from common.diagnose.recorded.output_activation import align_outputs
+from common.diagnose.recorded.own_activation import has_own_activation
 from common.diagnose.recorded.packed_rows import arrange_packed
 from common.diagnose.recorded.padded_rows import hide_padding
 from common.diagnose.recorded.record_pair import RecordPair
@@ -148,7 +148,7 @@ class _LayerComparison:
             section = CodeSection(tensor, layer.title, a, b, self.earlier_outputs, inputs, self.weights)
             self._add_explanations(section, names)
         else:
-            self._remember(check, names)
+            self._remember(check, layer, names, a, b)
         self.differs |= check.differs
         return not check.differs
 
@@ -172,10 +172,10 @@ class _LayerComparison:
         if expected.returned.shape != call_of_b.returned.shape:
             return
         names = (f"layer/{layer.path_a}/output", f"layer/{layer.path_b}/output")
-        if self._has_own_activation(layer, expected.returned, call_of_b.returned):
+        if has_own_activation(self.pair, layer, expected.returned, call_of_b.returned):
             return
         check = self._check(layer.title, expected.returned, call_of_b.returned, may_begin_here=has_equal_input)
-        self._remember(check, names)
+        self._remember(check, layer, names, expected.returned, call_of_b.returned)
         if check.begins_here:
             explanation = self._explain_mask(layer.title, expected.returned, call_of_b.returned)
             explanation = explanation or self._explain_layer(layer, expected, call_of_b)
@@ -187,17 +187,6 @@ class _LayerComparison:
             if operations is None or explanation.cause != "layer":
                 self.stage.add_explanation(layer.title, explanation)
         self.differs |= check.differs
-
-    def _has_own_activation(self, layer: LayerMatch, a: np.ndarray, b: np.ndarray) -> bool:
-        """Check whether a layer of the script's own class contains the activation that follows it on the other side.
-
-        If the other side does not compute it, the input of the next layer shows that.
-        """
-        for side, path, x, result in ((self.pair.b, layer.path_b, a, b), (self.pair.a, layer.path_a, b, a)):
-            has_parts = any(facts["path"].startswith((f"{path}.", f"{path}/")) for facts in side.layers)
-            if has_parts and not self._are_close(x, result) and find_activation(x, result):
-                return True
-        return False
 
     def _explain_mask(self, place: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
         return explain_mask_zero(self.pair, place, (a, b), self.tokens, self._are_close)
@@ -232,9 +221,11 @@ class _LayerComparison:
             self.stage.checks.remove(check)  # other dropout masks explain it
         return check
 
-    def _remember(self, check: TensorCheck, names: tuple[str, str]) -> None:
-        """Remember a tensor that is equal. names: its names in both records."""
+    def _remember(self, check: TensorCheck, layer: LayerMatch, names: tuple[str, str], *arrays: np.ndarray) -> None:
+        """Remember a tensor of a layer that is equal. names: its names in both records; arrays: its numbers."""
         self.pair.equal_tensors += [] if check.differs or self.differs else [names]
+        if not check.differs and not np.array_equal(arrays[0] > 0, arrays[1] > 0):
+            self.pair.changed_signs.add(layer.path_a)
 
     def _list_inputs(self) -> list[ArrayPair]:
         step = self.pair.equal_steps[0]

@@ -27,6 +27,8 @@ SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
 ONLY_ROUNDING = 1e-3  # a gradient below this share of that norm has rounding errors of the terms of larger gradients
 # Noise of later gradients: a rounding error of a weight moves elements over the kinks of activations such as ReLU
 LATER_NOISE = 1e-4
+# Noise of gradients in the first step if a number before such an activation has another sign
+SIGN_NOISE = 1e-3
 GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
 USUAL_SHARE = 0.2  # the noise of a gradient as a share of the median difference of the gradients, if most are equal
 LISTED = 3  # number of parameters that a sentence names
@@ -112,13 +114,22 @@ def _compare_step(
     usual = np.median([relative_difference(*gradients[title], min_norm=norm) for title, norm in norms.items()] or [0])
     if usual <= rounding_tolerance(noise, pair.precision):
         noise = max(noise, USUAL_SHARE * float(usual))
+    near_kinks = _list_before_kinks(pair)
     for title, (a, b) in gradients.items():
+        noise_here = max(noise, SIGN_NOISE) if title in near_kinks else noise
         check = stage.compare_arrays(
-            f"step {step}: {title}", a, b, noise, may_begin_here=may_begin_here, min_norm=norms[title]
+            f"step {step}: {title}", a, b, noise_here, may_begin_here=may_begin_here, min_norm=norms[title]
         )
         if check.differs:
             differing[title] = a, b
     return differing
+
+
+def _list_before_kinks(pair: RecordPair) -> set[str]:
+    """Return the titles of the variables from which numbers are computed whose signs differ by rounding."""
+    owners = {name: index for index, layer in enumerate(pair.a.layers) for name in layer["variables"].values()}
+    last = max((index for index, layer in enumerate(pair.a.layers) if layer["path"] in pair.changed_signs), default=-1)
+    return {match.title for match in pair.models.variables if owners.get(match.names_a[0], last) <= last}
 
 
 def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from common.diagnose.explain.step_gradients import StepGradients, clip_factor, global_norm, sum_gradients
+from common.diagnose.explain.step_gradients import CLIP_EPSILON, StepGradients, clip_factor, global_norm, sum_gradients
 from common.diagnose.explain.update_settings import UpdateSettings
 from common.diagnose.findings import Stage, TensorCheck
 from common.diagnose.recorded.clipping import list_clipped_rows
@@ -141,7 +141,7 @@ def _compare_clipping(stage: Stage, side: RecordedSide, step: int, reduced: Grad
     gradients = _build(step, [reduced], [1.0], received, max_norm)
     if not side.is_torch:
         sparse_norm = _find_sparse_norm(side, reduced, received, max_norm)
-        noise = _estimate_noise(side, step, received)
+        noise = _estimate_noise(side, step, received, norm)
         gradients = replace(gradients, noise=noise, reported_norm=sparse_norm or gradients.reported_norm)
     compare_reduction(stage, side.name, gradients)
 
@@ -192,14 +192,22 @@ def _drop_sparse_norms(stage: Stage) -> None:
         stage.note = "tf.clip_by_global_norm counts repeated rows of an embedding's gradient one by one, on both sides"
 
 
-def _estimate_noise(side: RecordedSide, step: int, received: Gradients) -> dict[str, float]:
+def _estimate_noise(side: RecordedSide, step: int, received: Gradients, norm: float) -> dict[str, float]:
     """Return the norms of the rounding errors of gradients that were recovered from the optimizer's slots.
 
     The gradients before clipping are computed beside the step, and in mixed precision in another order of its sums.
+    Keras divides by their norm, and PyTorch by the norm plus an epsilon, which counts as a rounding error.
+
+    Args:
+        side: The side.
+        step: The step.
+        received: The gradients that the optimizer received.
+        norm: The norm of the gradients before clipping.
     """
     settings, precision = read_optimizer_settings(side), find_declared_precision(side)
     # An eighth of the machine epsilon, because a check allows 100 times its noise: a bias sums many rounded numbers
     share = 2.0 ** -(SIGNIFICANT_BITS[precision] + 2) if precision in ("bfloat16", "float16") else 0.0
+    share = max(share, CLIP_EPSILON / (norm or 1.0))
     # The terms of a gradient may cancel each other, as those of a shift before a normalization do
     cancelled, noise = CANCELLED_SHARE * MACHINE_EPSILON["float32"] * global_norm(received), {}
     for name, gradient in received.items():

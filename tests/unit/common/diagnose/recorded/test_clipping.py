@@ -81,3 +81,24 @@ def test_gradients_of_zero_do_not_show_a_clipping(tmp_path: Path) -> None:
     pair = open_pair(tmp_path, WithoutGradient(max_norm=1.0))
     assert "fc2.bias" in pair.a.gradients.read(1, "gradient_unclipped")
     assert find_clipping(pair, pair.a) is None
+
+
+class SmallGradients(NumpyScript):
+    """A script whose gradients have a norm to which PyTorch's epsilon of the clipping adds a visible share."""
+
+    def backward(self, weights: Arrays, calls: Arrays, outputs_gradient: np.ndarray) -> Arrays:
+        return {name: 0.001 * x for name, x in super().backward(weights, calls, outputs_gradient).items()}
+
+    def clip(self, gradients: Arrays) -> Arrays:
+        if self.framework == "torch":
+            return super().clip(gradients)
+        assert self.max_norm is not None
+        norm = float(np.sqrt(sum(float((gradient**2).sum()) for gradient in gradients.values())))
+        return {name: gradient * min(1.0, self.max_norm / norm) for name, gradient in gradients.items()}
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_the_epsilon_of_a_clipping_is_no_fault(framework: str, tmp_path: Path) -> None:
+    a, b = (SmallGradients(name, optimizer="sgd", rate=1e-4, decay=0.0, max_norm=1e-4) for name in ("torch", framework))
+    diagnosis = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
+    assert not diagnosis.causes, [cause.sentence for cause in diagnosis.causes]

@@ -46,3 +46,16 @@ def test_masks_of_both_models_explain_nothing(masks: tuple[bool, bool]) -> None:
 def test_another_example_differs_for_another_reason() -> None:
     assert explain_mask_zero(make_pair(True, False), "", (A, change([0, 1])), [IDS], np.allclose) is None
     assert explain_mask_zero(make_pair(True, False), "", (A, change([0])), [IDS[:, :2]], np.allclose) is None
+
+
+@pytest.mark.parametrize("name", ["A", "B"])
+def test_a_script_that_packs_sequences_hides_what_a_lost_mask_does_not(name: str) -> None:
+    """The masking script is `name`, and its layer computes on the padding."""
+    computed = np.random.default_rng(1).normal(size=(*IDS.shape, 2))
+    packed = np.where(IDS[..., None] == 0, 0, computed)
+    arrays = (computed, packed) if name == "A" else (packed, computed)
+    explanation = explain_mask_zero(make_pair(name == "A", name == "B"), "dense", arrays, [IDS], np.allclose)
+    assert explanation is not None
+    other = "B" if name == "A" else "A"
+    assert explanation.sentence.startswith(f"dense: {other} leaves out the tokens with the id 0, and {name} does not, ")
+    assert (explanation.side, explanation.confirmed) == (name.lower(), True)

@@ -87,3 +87,15 @@ def test_labels_that_only_one_script_shifts_are_data() -> None:
     pair = SimpleNamespace(**{x: _make_side(None, keys={"input/0": "0"}) for x in "ab"}, has_followed=True)
     label = ArrayPair("target", np.arange(8), np.arange(8) + 1, is_label=True, name_b="target")
     assert not is_computed(pair, label)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("has_array", [True, False])
+def test_an_array_that_the_other_script_has_elsewhere_is_no_counterpart_of_its_computed_label(has_array: bool) -> None:
+    """A computes advantages from rewards, and B's recorder takes the rewards for labels."""
+    rewards = np.arange(8.0)
+    side_a, side_b = _make_side(None, keys={"input/0": "states"}), _make_side(None)
+    others = {"rewards": rewards[::-1] if has_array else OTHERS}
+    side_a.batches.read_step = lambda step, kind: others if kind == "other" else {}
+    pair = SimpleNamespace(a=side_a, b=side_b, has_followed=True)
+    label = ArrayPair("operand_1", TARGETS, rewards, is_label=True, name_b="rewards")
+    assert is_computed(pair, label) == has_array  # type: ignore[arg-type]
