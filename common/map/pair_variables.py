@@ -118,11 +118,8 @@ def pair_variables(
     for torch_part, keras_part in zip(torch_parts, reversed(keras_parts), strict=True):
         layer_pairs += pair_by_signature(torch_part, keras_part, torch_roles, keras_roles)
     # What other single variables of the same sizes are paired with is known now
-    torch_singles, keras_singles = (
-        [sublayer for sublayer in singles if _list_paired(layer_pairs).isdisjoint(sublayer.variable_names)]
-        for singles in (torch_singles, keras_singles)
-    )
-    layer_pairs += pair_single_variables(torch_singles, keras_singles, torch_roles, keras_roles)
+    singles = _drop_paired(torch_singles, layer_pairs), _drop_paired(keras_singles, layer_pairs)
+    layer_pairs += pair_single_variables(*singles, torch_roles, keras_roles)
     torch_names = _list_names(torch_sublayers)
     layer_pairs.sort(key=lambda pair: torch_names.index(pair.torch.variable_names[0]))
     # The sizes of a convolution are (groups, outputs, inputs, *window).
@@ -154,6 +151,11 @@ def pair_variables(
 
 def _list_paired(layer_pairs: Iterable[LayerPair]) -> set[str]:
     return {name for pair in layer_pairs for sublayer in pair for name in sublayer.variable_names}
+
+
+def _drop_paired(sublayers: list[Sublayer], layer_pairs: Iterable[LayerPair]) -> list[Sublayer]:
+    paired = _list_paired(layer_pairs)
+    return [sublayer for sublayer in sublayers if paired.isdisjoint(sublayer.variable_names)]
 
 
 def _list_names(sublayers: Iterable[Sublayer]) -> list[str]:

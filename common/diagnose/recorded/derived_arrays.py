@@ -26,13 +26,13 @@ def find_derived(
     lengths = find_token_lengths(examples)
     recorded = [name for name in find_token_lengths(arrays) if not name.startswith("label ") and not lengths]
     further = {name: array for name, array in arrays.items() if name not in recorded}
-    if _count_columns(examples) <= _count_columns(further):  # labels that are integers would get the recorded lengths
+    if _count_single(examples) <= _count_single(further):  # labels that are integers would get the recorded lengths
         arrays = further
     # Otherwise the record has an array for each of the script's, and labels may follow from an input as weights do
     has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
     return {**find_class_weights(examples), **lengths} if has_further else {}, dict(arrays)
 
 
-def _count_columns(arrays: Mapping[str, np.ndarray]) -> int:
+def _count_single(arrays: Mapping[str, np.ndarray]) -> int:
     """Return how many arrays have a single number for each example."""
     return sum(array.size == len(array) for array in arrays.values())

@@ -34,6 +34,7 @@ def explain_mask_zero(
     if all(embeddings) or not any(embeddings) or arrays[0].shape != arrays[1].shape:
         return None
     name, other, embedding = ("A", "B", embeddings[0]) if embeddings[0] else ("B", "A", embeddings[1])
+    array_of_masking, array_of_other = arrays if embeddings[0] else arrays[::-1]
     for ids in tokens:
         is_masked = (ids == 0).any(1)
         if len(ids) != len(arrays[0]) or not is_masked.any():
@@ -41,15 +42,13 @@ def explain_mask_zero(
         without = [array[~is_masked] for array in arrays]
         if not is_masked.all() and not are_close(*without):
             continue
-        reason = "the examples without this id are equal" if not is_masked.all() else "all examples have this id"
-        if _packs(arrays["AB".index(other)], ids) and not _packs(arrays["AB".index(name)], ids):
-            sentence = (
-                f"{place}: {other} leaves out the tokens with the id 0, and {name} does not, though {embedding} has "
-            )
-            sentence += f"mask_zero=True: code between layers, such as a sum, may lose the mask; {reason}"
-            return Explanation(MASK_ZERO, sentence, side=name.lower(), confirmed=not is_masked.all())
-        sentence = f"{place}: {name} hides the id 0, because {embedding} has mask_zero=True, and {other} does not: "
-        return Explanation(MASK_ZERO, f"{sentence}{reason}", side=name.lower(), confirmed=not is_masked.all())
+        if _packs(array_of_other, ids) and not _packs(array_of_masking, ids):
+            sentence = f"{place}: {other} leaves out the tokens with the id 0, and {name} does not, though {embedding} "
+            sentence += "has mask_zero=True: code between layers, such as a sum, may lose the mask; "
+        else:
+            sentence = f"{place}: {name} hides the id 0, because {embedding} has mask_zero=True, and {other} does not: "
+        sentence += "the examples without this id are equal" if not is_masked.all() else "all examples have this id"
+        return Explanation(MASK_ZERO, sentence, side=name.lower(), confirmed=not is_masked.all())
     return None
 
 

@@ -30,11 +30,13 @@ def has_own_activation(pair: RecordPair, layer: LayerMatch, a: np.ndarray, b: np
     if relative_difference(a, b) <= rounding_tolerance(pair.noise, pair.precision):
         return False
     in_a, in_b = zip(pair.sides, (layer.path_a, layer.path_b), strict=True)
-    return any(
-        (_has_parts(*layer_of_script) and bool(find_activation(x, result)))
-        or (_has_activation(*counterpart) and (bool(find_activation(x, result)) or _is_increasing(x, result)))
-        for layer_of_script, counterpart, x, result in ((in_b, in_a, a, b), (in_a, in_b, b, a))
-    )
+    for layer_of_script, counterpart, x, result in ((in_b, in_a, a, b), (in_a, in_b, b, a)):
+        is_activated = _has_activation(*counterpart)
+        if is_activated and _is_increasing(x, result):
+            return True
+        if (is_activated or _has_parts(*layer_of_script)) and find_activation(x, result):
+            return True
+    return False
 
 
 def _is_increasing(x: np.ndarray, result: np.ndarray) -> bool:

@@ -58,9 +58,9 @@ def _list_paths_in_evaluation(pair: RecordPair, side: RecordedSide, other: Recor
     layers = {layer["path"]: layer for layer in other.layers}
     pairs = [(match.path_a, match.path_b) if side is pair.a else (match.path_b, match.path_a)
              for match in pair.models.layers]  # fmt: skip
-    pairs = [(path, of_other) for path, of_other in pairs if path in dependent and of_other in layers]
-    paths = [path for path, of_other in pairs if layers[of_other]["training"] and not dependent[path]["training"]]
-    unpaired = [path for path in dependent if path not in dict(pairs)]
+    paired = {path: layers[of_other] for path, of_other in pairs if path in dependent and of_other in layers}
+    paths = [path for path, layer in paired.items() if layer["training"] and not dependent[path]["training"]]
+    unpaired = [path for path in dependent if path not in paired]
     return paths or (unpaired if other.is_training and not side.is_training else [])
 
 

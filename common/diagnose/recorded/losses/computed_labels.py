@@ -50,10 +50,11 @@ def _is_made(side: RecordedSide, name: str) -> bool:
 
 def _is_made_from(side: RecordedSide, name: str, batch_array: np.ndarray) -> bool:
     """Check whether a script made a label, and has the other script's array elsewhere in its batch."""
-    step = side.record.steps[0]
-    others = side.batches.read_step(step, "other").values()
+    if not _is_made(side, name):
+        return False
     ordered = np.sort(batch_array, axis=None)
-    return _is_made(side, name) and any(np.array_equal(np.sort(x, axis=None), ordered) for x in others)
+    others = side.batches.read_step(side.record.steps[0], "other").values()
+    return any(np.array_equal(np.sort(x, axis=None), ordered) for x in others)
 
 
 def _sees_one_loss(pair: RecordPair) -> bool:

@@ -31,11 +31,12 @@ def read_regularizers(side: RecordedSide) -> dict[str, Factors]:
 
 def compute_penalty(side: RecordedSide, step: int) -> float:
     """Return the penalty of all regularizers for the weights before a step."""
-    weights: Mapping[str, np.ndarray] = side.read_before(step)
+    factors = read_regularizers(side)
+    weights: Mapping[str, np.ndarray] = side.read_before(step) if factors else {}
     return sum(
         l1 * float(np.abs(weights[name].astype(np.float64)).sum())
         + l2 * float(np.square(weights[name].astype(np.float64)).sum())
-        for name, (l1, l2) in read_regularizers(side).items()
+        for name, (l1, l2) in factors.items()
         if name in weights
     )
 

@@ -139,10 +139,10 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
         *((name, inputs_a, "b") for name in missing_in_b),
         *((name, inputs_b, "a") for name in missing_in_a),
     ):
-        # A model that computes its own loss receives the labels, too; in the other script they may reach only the loss
-        is_in_batch = find_equal(source[name], received + others[lacking]) is not None
         if name in find_token_lengths(source):
             continue  # the other model finds the padding itself
+        # A model that computes its own loss receives the labels, too; in the other script they may reach only the loss
+        is_in_batch = find_equal(source[name], received + others[lacking]) is not None
         if not is_in_batch or (_is_binary(source[name]) and find_equal(source[name], received) is None):
             _report_missing(stage, step, name, source[name], lacking)
     labels = pair_arrays(labels_a, labels_b, are_labels=True)[0]

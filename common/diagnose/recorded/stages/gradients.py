@@ -27,7 +27,7 @@ SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
 ONLY_ROUNDING = 1e-3  # a gradient below this share of that norm has rounding errors of the terms of larger gradients
 # Noise of later gradients: a rounding error of a weight moves elements over the kinks of activations such as ReLU
 LATER_NOISE = 1e-4
-# Noise of gradients in the first step if a number before such an activation has another sign
+# Noise of gradients if a number before such an activation has another sign in the first step
 SIGN_NOISE = 1e-3
 GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
 USUAL_SHARE = 0.2  # the noise of a gradient as a share of the median difference of the gradients, if most are equal
