@@ -8,7 +8,8 @@ import torch
 
 from torch_impl.record.forward_pass import ModelCall
 from torch_impl.record.hand_updates import HandUpdates
-from torch_impl.record.step import LossCall, Operand, Step
+from torch_impl.record.loss_calls import LossCall, Operand
+from torch_impl.record.step import Step
 
 NO_STEP = (
     "steps: the script ended, and the recorder saw no step of the optimizer; pass the optimizer that the loop steps, "

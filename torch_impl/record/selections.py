@@ -13,7 +13,7 @@ import torch
 
 from torch_impl.record.copies import Copies
 from torch_impl.record.graph import Mark, find_nodes
-from torch_impl.record.step import Operand, are_rows
+from torch_impl.record.loss_calls import Operand, are_rows
 
 SELECTION = "IndexBackward0"  # name of the nodes
 MOST_CONSTANTS = 8  # an index with fewer elements, and fewer than the tensor has rows, may be a list in the code

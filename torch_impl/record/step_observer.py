@@ -14,10 +14,11 @@ from torch_impl.record.gradients import GradientObserver
 from torch_impl.record.graph import find_functions, find_marks, list_marks, share_marks, split_used
 from torch_impl.record.hand_updates import HandUpdates
 from torch_impl.record.loader_batches import LoaderBatches
+from torch_impl.record.loss_calls import LossCall, describe_loss_call, describe_operands, find_labels
 from torch_impl.record.model_calls import CallObserver
 from torch_impl.record.optimizer_facts import read_rates, unwrap_optimizer
 from torch_impl.record.selections import describe_selections
-from torch_impl.record.step import LossCall, MicroBatch, Step, describe_loss_call, describe_operands, find_labels
+from torch_impl.record.step import MicroBatch, Step
 from torch_impl.record.update_hooks import Arguments
 
 MAX_OPERANDS = 64  # a loss that combines the outputs with more tensors does not show which of them are labels
