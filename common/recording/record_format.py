@@ -170,6 +170,8 @@ class StepEvents(TypedDict, total=False):
     clipped_parts: float  # norm to which the script clipped the gradients after each of several micro-batches
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     passes_of_others: int  # number of micro-batches whose gradients were for another optimizer, and were not cleared
+    # Losses of several backward passes through the forward passes of each micro-batch; empty if there was one pass
+    pass_losses: list[list[float]]
     changed_weights: list[str]  # variables that the script changed between the update before and this one
     received_states: dict[str, bool]  # whether recurrent layers of PyTorch received a state that is not 0, by path
     evaluation_mode: bool  # whether the model of PyTorch was in evaluation mode

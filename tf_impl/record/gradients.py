@@ -11,7 +11,7 @@ import tensorflow as tf
 from common.recording.array_norms import iterate_blocks, sum_squared_differences, sum_squares
 from common.recording.record_format import Environment
 from tf_impl.record.optimizer_facts import Optimizer, read_config, unwrap_optimizer
-from tf_impl.record.tensors import list_results, to_array, view_array
+from tf_impl.record.tensors import list_step_results, to_array, view_array
 
 Gradients = Mapping[str, np.ndarray]
 ROUNDING = 1e-4  # relative difference up to which two ways to clip count as equal
@@ -122,7 +122,7 @@ def compare_results(rehearsed: object, result: object) -> float:
     """Return the relative difference between what a rehearsed step and the real one returned; 0 if it is unknown."""
     if not isinstance(rehearsed, list):
         return 0.0
-    expected = {str(index): to_array(tensor) for index, tensor in enumerate(list_results(result))}
+    expected = {str(index): to_array(tensor) for index, tensor in enumerate(list_step_results(result))}
     computed = {str(index): array for index, array in enumerate(rehearsed)}
     if expected.keys() != computed.keys() or any(expected[key].shape != computed[key].shape for key in expected):
         return 0.0

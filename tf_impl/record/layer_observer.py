@@ -97,7 +97,7 @@ class LayerObserver:
         finally:
             self._leave(layer, activation)
         if get_kind(layer) == "TimeDistributed":
-            self._see(lambda: self._add_part(layer.layer))
+            self._see(lambda: self._add_part(layer.layer, received))
         if has_own_variables(layer) or get_kind(layer) in RECURRENT_KINDS:
             self._sources.add_layer(path, name_tensors(returned).values())
         if states:
@@ -170,12 +170,13 @@ class LayerObserver:
         self.facts.append(facts)
         self._copy(f"layer/{path}/input", None, received)
 
-    def _add_part(self, layer: Layer) -> None:
-        """Add the layer of a TimeDistributed, which calls its `call` and not the layer. Its arrays are not recorded."""
+    def _add_part(self, layer: Layer, received: tf.Tensor) -> None:
+        """Add the layer of a TimeDistributed, which calls its `call` and not the layer. Only its input is recorded."""
         path = self._find_path(layer)
         if path not in self.layers and has_own_variables(layer):
             self.layers[path] = layer
             self.facts.append(describe_layer(layer, path, {}))
+            self._copy(f"layer/{path}/input", None, received)
 
     def _find_merged(self, tensor: object) -> tuple[int, ...]:
         """Return the sizes of the axes that the model has merged to one of a tensor's; empty if it has not."""

@@ -55,9 +55,14 @@ def describe_optimizer(
     return {
         "name": f"{type(inner).__module__}.{type(inner).__qualname__}",
         "groups": groups,
-        "missing": [name for name in trainable if name not in updated],
+        "missing": [name for name in trainable if name not in updated and not _knows(inner, variables[name])],
         "frozen": [name for name in variables if name not in trainable],
     }
+
+
+def _knows(optimizer: Optimizer, variable: object) -> bool:
+    """Check whether an optimizer of Keras 3 has received a variable, perhaps without a gradient."""
+    return any(variable is known for known in getattr(optimizer, "_trainable_variables", ()))
 
 
 def describe_schedule(optimizer: Optimizer) -> dict[str, object] | None:

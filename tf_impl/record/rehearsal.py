@@ -20,7 +20,7 @@ from tf_impl.record import notes
 from tf_impl.record.layer_attributes import keep_attributes
 from tf_impl.record.model_facts import Layer
 from tf_impl.record.patches import Patches
-from tf_impl.record.tensors import list_results, to_array
+from tf_impl.record.tensors import list_step_results, to_array
 
 ASSIGNMENTS = [
     name
@@ -178,7 +178,7 @@ def try_rehearsal(
     try:
         with rehearsal:
             result = function()
-            return [to_array(tensor) for tensor in list_results(result)], ""
+            return [to_array(tensor) for tensor in list_step_results(result)], ""
     except NotVisibleError as error:
         return None, str(error)
     except Exception as error:

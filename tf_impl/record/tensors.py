@@ -99,10 +99,18 @@ def to_array(tensor: object) -> np.ndarray:
 
 
 def list_results(result: object) -> list[tf.Tensor]:
-    """Return the floating-point tensors that a step returned."""
+    """Return the floating-point tensors that a call or a step returned."""
     strategy = tf.distribute.get_strategy()
     local = [part for leaf in tf.nest.flatten(result) for part in strategy.experimental_local_results(leaf)]
     return [part for part in local if isinstance(part, tf.Tensor) and part.dtype.is_floating]
+
+
+def list_step_results(result: object) -> list[tf.Tensor]:
+    """Return the floating-point tensors that a step returned; only the loss if it has that name.
+
+    The losses of single outputs, which Keras returns with it, are means over the epoch so far.
+    """
+    return list_results(result["loss"] if isinstance(result, dict) and "loss" in result else result)
 
 
 def count_bytes(variable: Any) -> int:  # noqa: ANN401  a tf.Variable or a keras.Variable

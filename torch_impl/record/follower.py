@@ -51,6 +51,7 @@ class Follower:
         is_observing: Whether the forward pass that runs now is an extra one, which only shows the order of the layers.
         is_waiting: Whether the model takes the initial weights when the script calls it, or a part of it, first.
         before_batch: Called before each batch of the script is replaced.
+        after_batch: Called with what replaces it.
     """
 
     def __init__(self, directory: str, map_file: str | None) -> None:
@@ -65,6 +66,7 @@ class Follower:
         self._batches = FollowedBatches(self._record.side)
         self.is_observing, self.is_waiting, self._is_order_assumed = False, False, False
         self.before_batch: Callable[[], object] = lambda: None
+        self.after_batch: Callable[[Any], object] = lambda _: None
         self._notes: list[str] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._handles_of_load: list[torch.utils.hooks.RemovableHandle] = []
@@ -247,7 +249,9 @@ class Follower:
         if arrays is None:
             return batch
         followed = {name: convert_array(array, tensors[name]) for name, array in arrays.items()}
-        return replace_tensors(batch, followed)
+        replaced = replace_tensors(batch, followed)
+        self.after_batch(replaced)
+        return replaced
 
     def _load_provisional_weights(self, model: torch.nn.Module) -> None:
         """Load weights in the order of definition: the script may use some of them before it calls a layer."""

@@ -111,12 +111,10 @@ class GradientObserver:
 
     def are_cleared(self) -> bool:
         """Check whether the script set all gradients to zero or None since the last backward pass."""
-        remaining = [
-            parameter.grad
-            for name, parameter in self._name_parameters().items()
-            if name in self._after_backward and self._after_backward[name].any() and parameter.grad is not None
-        ]
-        return bool(self._after_backward) and not any(bool(gradient.detach().any()) for gradient in remaining)
+        parameters = self._name_parameters()
+        computed = [name for name, gradient in self._after_backward.items() if gradient.any()]
+        remaining = [parameters[name].grad for name in computed if name in parameters]
+        return bool(computed) and not any(x is not None and bool(x.detach().any()) for x in remaining)
 
     def take(self, backward_scale: float, step_scale: float) -> RecordedGradients:
         """Return the gradients of a step. Call it immediately before the update.

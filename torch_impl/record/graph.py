@@ -41,6 +41,19 @@ class HasMarks(Protocol):
 Item = TypeVar("Item", bound=HasMarks)
 
 
+def count_nodes() -> int:
+    """Return the number of nodes that this thread has made; 0 in old versions of PyTorch, which do not tell it."""
+    count = getattr(torch._C._autograd, "_get_sequence_nr", None)
+    return 0 if count is None else int(count())
+
+
+def is_computed_since(tensor: torch.Tensor, node_count: int) -> bool:
+    """Check whether a tensor depends on weights, and was computed after `node_count` nodes had been made."""
+    return (
+        tensor.grad_fn is not None and int(getattr(tensor.grad_fn, "_sequence_nr", lambda: node_count)()) >= node_count
+    )
+
+
 def mark_nodes(tensors: Iterable[torch.Tensor]) -> list[MarkReference]:
     """Mark the nodes that computed some tensors, and return a reference to the mark; nothing without nodes."""
     mark = Mark()

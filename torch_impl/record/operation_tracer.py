@@ -22,6 +22,7 @@ from common.recording.operation_observer import OperationObserver
 from common.recording.record_format import ROOT
 from torch_impl.record.arrays import first_tensor, name_tensors, read_version
 from torch_impl.record.attention_parts import AttentionPart, add_parts, list_attention_parts
+from torch_impl.record.graph import count_nodes, is_computed_since
 from torch_impl.record.operation_facts import has_compiled_functions, is_operation, list_arguments, name_function
 from torch_impl.record.patches import find_observed
 from torch_impl.record.reductions import split_reduction
@@ -73,7 +74,7 @@ class OperationMode(TorchFunctionMode):
         # The layer that counts as one operation, its inputs and its arguments, during its call
         self._leaf: tuple[torch.nn.Module, list[torch.Tensor], tuple[Any, dict[str, Any]]] | None = None
         self._origin = (0, 0)  # process and thread
-        self._loss_calls = 0
+        self._loss_calls, self._node_count = 0, 0  # node_count: nodes of autograd when the list begins
         self._handles: list[torch.utils.hooks.RemovableHandle] = []  # of the hooks of all modules
         self._hidden: torch.nn.Module | None = None  # a module that must not see the mode
         self._versions: dict[int, int] = {}  # of the seen tensors, by identity
@@ -104,7 +105,7 @@ class OperationMode(TorchFunctionMode):
         self._variables = variables
         self._observer = OperationObserver(measure_tensor, PACKAGES)
         self._origin, self._leaf = (os.getpid(), threading.get_ident()), None
-        self._path, self._versions, self._loss_calls = [], {}, 0
+        self._path, self._versions, self._loss_calls, self._node_count = [], {}, 0, count_nodes()
         if not self._handles:
             self._handles = [
                 register_module_forward_pre_hook(self._before_module),
@@ -246,7 +247,7 @@ class OperationMode(TorchFunctionMode):
         assert self._observer is not None
         version = read_version(tensor)
         is_changed = self._versions.get(id(tensor), version) != version
-        self._observer.see(tensor, is_changed, is_result=tensor.grad_fn is not None and not is_given)
+        self._observer.see(tensor, is_changed, is_result=not is_given and is_computed_since(tensor, self._node_count))
         self._versions[id(tensor)] = version
 
     @_guard

@@ -149,6 +149,7 @@ class Recorder:
         self._patches = ScriptPatches(self._observer, self._after_scaler_step, self._see_hand_update, self._guard)
         if self._follower is not None:
             self._follower.before_batch = self._guard(self._see_hand_update)
+            self._follower.after_batch = self._guard(self._observer.loaders.take)
 
     def _guard(self, function: Callable[..., object]) -> Callable[..., Any]:
         """Return a function that ends the recording if `function` raises, and does nothing while PyTorch compiles."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -9,10 +10,11 @@ import numpy as np
 import torch
 
 from common.recording.operation_format import OperationTrace
-from common.recording.record_format import OPERAND, StepFacts, name_call
+from common.recording.record_format import OPERAND, StepEvents, StepFacts, name_call
 from common.recording.record_writer import Sample
 from torch_impl.record.forward_pass import ModelCall
 from torch_impl.record.gradients import RecordedGradients
+from torch_impl.record.graph import Mark, list_marks
 from torch_impl.record.loss_calls import LossCall, Operand
 
 Arrays = dict[str, Union[np.ndarray, Sample]]  # noqa: UP007  Python 3.9 evaluates it
@@ -30,6 +32,7 @@ class MicroBatch:
         operations: The operations from the inputs of the model to the loss; None if they were not observed.
         others: The arrays of the script's batch that neither the model nor the loss received.
         keys: The names in the script's batch of those that they received, by their names in a record.
+        pass_losses: The losses of several backward passes through the same forward passes, whose sum is the loss.
     """
 
     calls: list[ModelCall]
@@ -39,6 +42,24 @@ class MicroBatch:
     operations: OperationTrace | None
     others: Arrays = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
+    pass_losses: list[float] = field(default_factory=list)
+
+    def add_pass(self, later: MicroBatch, is_first: bool) -> None:
+        """Add another backward pass through the same forward passes.
+
+        Args:
+            later: The loss of the pass, its calls of loss functions, and its operands.
+            is_first: Whether the script has set the gradients of the earlier passes to zero.
+        """
+        if is_first:
+            self.loss, self.loss_calls, self.operands, self.pass_losses = later.loss, [], [], []
+        elif self.loss is None or later.loss is None:
+            self.loss, self.pass_losses = None, []
+        else:
+            self.pass_losses = [*(self.pass_losses or [self.loss]), later.loss]
+            self.loss += later.loss
+        self.loss_calls, self.operands = [*self.loss_calls, *later.loss_calls], [*self.operands, *later.operands]
+        self.operations = None  # the list has ended before this loss
 
     def name_received(self) -> Arrays:
         """Return the arrays that the model and the loss received, by their names within a micro-batch."""
@@ -116,6 +137,10 @@ class Step:
     passes_of_others: int = 0
     changed_weights: dict[str, np.ndarray] = field(default_factory=dict)
 
+    def find_micro_batch(self, marks: Collection[Mark]) -> MicroBatch | None:
+        """Return the last micro-batch on whose forward passes a loss depends. marks: what the loss depends on."""
+        return next((x for x in reversed(self.micro_batches) if not list_marks(x.calls).isdisjoint(marks)), None)
+
     def describe(self) -> StepFacts:
         """Return the numbers of the step."""
         facts: StepFacts = {
@@ -128,6 +153,7 @@ class Step:
             "max_norm": self.max_norm,
             "calls": [len(batch.calls) for batch in self.micro_batches],
             "terms": [[call.describe(self.loss_scale) for call in batch.loss_calls] for batch in self.micro_batches],
+            **self._describe_passes(),
         }
         if self.gradients is not None and self.gradients.clip_factors:
             facts["clip_factors"] = self.gradients.clip_factors
@@ -140,15 +166,22 @@ class Step:
             facts["dropped_micro_batches"] = self.dropped_micro_batches
         if self.passes_of_others:
             facts["passes_of_others"] = self.passes_of_others
-        if not all(call.is_training for batch in self.micro_batches for call in batch.calls):
-            facts["evaluation_mode"] = True
-        if self.micro_batches and self.micro_batches[0].received_states:
-            facts["received_states"] = self.micro_batches[0].received_states
-        if self.micro_batches and self.micro_batches[0].keys:
-            facts["keys"] = self.micro_batches[0].keys
         if self.changed_weights:
             facts["changed_weights"] = [*self.changed_weights]
         return facts
+
+    def _describe_passes(self) -> StepEvents:
+        """Return what some forward and backward passes have."""
+        events: StepEvents = {}
+        if not all(call.is_training for batch in self.micro_batches for call in batch.calls):
+            events["evaluation_mode"] = True
+        if self.micro_batches and self.micro_batches[0].received_states:
+            events["received_states"] = self.micro_batches[0].received_states
+        if self.micro_batches and self.micro_batches[0].keys:
+            events["keys"] = self.micro_batches[0].keys
+        if any(batch.pass_losses for batch in self.micro_batches):
+            events["pass_losses"] = [batch.pass_losses for batch in self.micro_batches]
+        return events
 
     def name_batch_arrays(self) -> Arrays:
         """Return the arrays of the micro-batches, the layers and changed weights, as they are named in a record."""

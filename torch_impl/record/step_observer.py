@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from common.recording.record_format import LayerFacts, LossFacts
 from torch_impl.record import notes
 from torch_impl.record.gradients import GradientObserver
-from torch_impl.record.graph import find_functions, find_marks, list_marks, share_marks, split_used
+from torch_impl.record.graph import HasMarks, Mark, find_functions, find_marks, list_marks, share_marks, split_used
 from torch_impl.record.hand_updates import HandUpdates
 from torch_impl.record.loader_batches import LoaderBatches
 from torch_impl.record.loss_calls import LossCall, describe_loss_call, describe_operands, find_labels
@@ -60,6 +60,7 @@ class StepObserver:
         self._calls, self._gradients = calls, gradients
         self._clips_own = True  # whether the script clips gradients of the model now
         self._notes_of_pass: list[str] = []
+        self._add_pass: Callable[[], None] | None = None  # adds the current backward pass to an earlier micro-batch
         self._loss_calls_of_pass: list[LossCall] = []
         self._most_loss_calls = MAX_OPERANDS  # number of loss calls after which calls of dropped graphs are forgotten
         self._used_elsewhere = 0  # micro-batches of this step after which another optimizer updated
@@ -98,33 +99,31 @@ class StepObserver:
     def before_backward(self, tensors: Any) -> None:  # noqa: ANN401  a tensor or several
         """Notice the begin of a backward pass: the end of a micro-batch."""
         losses = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        marks = find_marks(losses, list_marks([*self._calls.pending, *self.step.loss_calls, *self.step.operands]))
+        earlier = [call for batch in self.step.micro_batches for call in batch.calls]
+        marked: list[HasMarks] = [*self._calls.pending, *earlier, *self.step.loss_calls, *self.step.operands]
+        marks = find_marks(losses, list_marks(marked))
         has_pending_calls = bool(self._calls.pending)
         calls = self._calls.take(marks)
-        known_calls = self.step.loss_calls
-        loss_calls, self.step.loss_calls = split_used(known_calls, marks)
-        self._loss_calls_of_pass = loss_calls
-        kept = {id(call) for call in [*loss_calls, *self.step.loss_calls]}
-        for call in known_calls:
-            if id(call) not in kept:
-                call.forget_hook()
+        loss_calls = self._take_loss_calls(losses, marks)
         has_many_operands = len(self.step.operands) >= MAX_OPERANDS
         operands, self.step.operands = split_used(self.step.operands, marks)
-        for mark, functions in find_functions(losses, list_marks(loss_calls)).items():
-            for call in loss_calls:
-                call.functions |= functions if mark in list_marks([call]) else set()
         loss = self.step.take_loss(losses)
         self._calls.is_paused = True
-        if has_pending_calls and not calls:
+        shared = None if calls else self.step.find_micro_batch(marks)
+        if has_pending_calls and not calls and shared is None:
             self._notes_of_pass = [notes.OTHER_BACKWARD]
             return
         operands = [] if has_many_operands else operands
         selections = losses, list_marks(calls), self._calls.copies, self.operations.find_number
         operands = [*operands, *describe_selections(*selections)]
+        value = float(loss.detach()) if loss is not None else None
+        if shared is not None:
+            is_first = self._gradients.are_cleared()
+            self._add_pass = lambda: self._add_to(shared, MicroBatch([], loss_calls, value, operands, None), is_first)
+            return
         self._notes_of_pass = notes.list_batch_notes(calls, loss_calls, operands)
         self._see_earlier_passes()
         operations = self.operations.finish(loss) if self.operations.is_observing else None
-        value = float(loss.detach()) if loss is not None else None
         batch = MicroBatch(calls, loss_calls, value, operands, operations)
         batch.name_operands()
         batch.others, batch.keys = self.loaders.describe(batch.name_received(), self._calls.copies)
@@ -136,6 +135,32 @@ class StepObserver:
         if calls and self.layers is None:
             self.layers = calls[0].facts
         self._calls.records_layers = self.layers is None
+
+    def _take_loss_calls(self, losses: Sequence[torch.Tensor], marks: set[Mark]) -> list[LossCall]:
+        """Return the calls of loss functions on which losses depend. marks: the marks on whose nodes they depend."""
+        known_calls = self.step.loss_calls
+        loss_calls, self.step.loss_calls = split_used(known_calls, marks)
+        self._loss_calls_of_pass = loss_calls
+        kept = {id(call) for call in [*loss_calls, *self.step.loss_calls]}
+        for call in known_calls:
+            if id(call) not in kept:
+                call.forget_hook()
+        for mark, functions in find_functions(losses, list_marks(loss_calls)).items():
+            for call in loss_calls:
+                call.functions |= functions if mark in list_marks([call]) else set()
+        return loss_calls
+
+    def _add_to(self, shared: MicroBatch, later: MicroBatch, is_first: bool) -> None:
+        """Add a backward pass to the micro-batch with the same forward passes.
+
+        Args:
+            shared: The micro-batch.
+            later: The loss, its loss functions and operands.
+            is_first: Whether the script has set the gradients of the earlier passes to zero.
+        """
+        self._used_elsewhere = 0 if is_first else self._used_elsewhere
+        shared.add_pass(later, is_first)
+        shared.others, shared.keys = self.loaders.describe(shared.name_received(), self._calls.copies)
 
     def begin_step(self, number: int) -> None:
         """Begin a step. A backward pass of this step may need losses that the script has computed before."""
@@ -177,6 +202,9 @@ class StepObserver:
             call.forget_hook()
         has_changed = self._gradients.copy_after_backward()
         batches = self.step.micro_batches
+        if has_changed and self._add_pass is not None:  # else it computes gradients of another model only
+            self._add_pass()
+        self._add_pass = None
         if not has_changed and batches and not batches[-1].calls:
             batches.pop()  # the pass of another model, such as the discriminator of this generator
         for sentence in self._notes_of_pass if has_changed else []:
@@ -259,6 +287,8 @@ class StepObserver:
             step.gradients = self._gradients.take_cleared()
             self._note(notes.CLEARED)
         else:
+            if self._gradients.are_cleared():
+                step.dropped_micro_batches = len(step.micro_batches)
             step.gradients = self._gradients.take(
                 1 if step.loss_scale is None else step.loss_scale,
                 1 if remaining_scale is None else float(remaining_scale),

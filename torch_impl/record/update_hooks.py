@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ class UpdateHooks:
     """Hooks that can be removed while PyTorch calls them.
 
     PyTorch iterates over the hooks without copying them, so only the last one can be removed during the iteration:
-    each step moves `after` to the end. The hook of all optimizers runs after the hooks of one optimizer.
+    each step moves `after` to the end. If it is not the last one, because another recorder has the same optimizer, it
+    is removed after a later step. The hook of all optimizers runs after the hooks of one optimizer.
     """
 
     def __init__(
@@ -36,17 +37,19 @@ class UpdateHooks:
         """
         self._before, self._after = before, after
         self._is_before, self._is_removed = False, False
+        self._iterated: Mapping[int, object] = {}  # the hooks that PyTorch calls now after the step
         self._pre_handle = optimizer.register_step_pre_hook(self._run_before)
         self._post_handle = optimizer.register_step_post_hook(self._run_after)
         self._handle_of_others = register_optimizer_step_post_hook(lambda other, *_: after_others(other))
 
     def remove(self) -> None:
-        """Remove the hooks, at the latest after the current step."""
+        """Remove the hooks, at the latest after the current step if no other recorder has the optimizer."""
         self._is_removed = True
         self._handle_of_others.remove()
         if not self._is_before:
             self._pre_handle.remove()
-            self._post_handle.remove()
+            if not self._iterated or next(reversed(self._iterated)) == self._post_handle.id:
+                self._post_handle.remove()
 
     def _run_before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:  # noqa: ANN401
         optimizer._optimizer_step_post_hooks.move_to_end(self._post_handle.id)
@@ -56,8 +59,12 @@ class UpdateHooks:
         finally:
             self._is_before = False
 
-    def _run_after(self, *_: object) -> None:
-        if self._is_removed:
-            self.remove()
-        else:
-            self._after()
+    def _run_after(self, optimizer: Any, *_: object) -> None:  # noqa: ANN401
+        self._iterated = optimizer._optimizer_step_post_hooks
+        try:
+            if self._is_removed:
+                self.remove()
+            else:
+                self._after()
+        finally:
+            self._iterated = {}

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from tf_impl.record import Recorder
+from tf_impl.record import FitRecorder, Recorder
 
 
 @pytest.mark.parametrize("is_random", [False, True])
@@ -34,3 +35,16 @@ def test_gradients_of_other_random_numbers_are_not_those_before_the_clipping(is_
     assert ("clip_factors" in facts["steps"][0]) != is_random
     assert not any(name.startswith("gradient_unclipped/") for name in names)
     assert any("returned other values than the real one" in note for note in facts["not_recorded"]) == is_random
+
+
+def test_the_losses_of_single_outputs_are_not_compared_with_those_of_the_rehearsal(tmp_path: Path) -> None:
+    """Keras returns the means over the epoch so far, and in the rehearsal those of the batch."""
+    x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
+    inputs = keras.Input([4])
+    model = keras.Model(inputs, {name: keras.layers.Dense(1, name=name)(inputs) for name in ("near", "far")})
+    model.compile(keras.optimizers.SGD(0.1), {"near": "mse", "far": "mae"})
+    batches = tf.data.Dataset.from_tensor_slices((x, {"near": x[:, :1], "far": 100 * x[:, 1:2]})).batch(4)
+    model.fit(batches, shuffle=False, verbose=0, callbacks=[FitRecorder(str(tmp_path))])
+    facts = json.loads((tmp_path / "record.json").read_text())
+    assert len(facts["steps"]) == 3
+    assert not any("returned other values" in note for note in facts["not_recorded"])

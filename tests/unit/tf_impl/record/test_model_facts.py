@@ -85,15 +85,17 @@ def test_a_class_of_the_script_with_a_name_of_keras_is_another_kind(name: str) -
     assert describe_layer(layer, "layer", {})["kind"] == (name if name == "Block" else f"script.{name}")
 
 
-def test_the_layer_of_a_time_distributed_is_described(tmp_path: Path) -> None:
+def test_the_layer_of_a_time_distributed_is_described_with_its_input(tmp_path: Path) -> None:
     model = keras.Sequential([keras.layers.TimeDistributed(keras.layers.Conv1D(2, 3)), keras.layers.Flatten()])
     model.compile("sgd", "mse")
     callback = FitRecorder(str(tmp_path), steps=1)
-    model.fit(np.ones([4, 2, 5, 3]), np.ones([4, 12]), epochs=1, verbose=0, callbacks=[callback])
-    model_facts = open_record(tmp_path).facts["model"]
-    assert model_facts is not None
-    described = {layer["kind"]: [*layer["variables"]] for layer in model_facts["layers"]}
-    assert described["Conv1D"] == ["kernel", "bias"]
+    x = np.random.default_rng(0).normal(size=(4, 2, 5, 3)).astype(np.float32)
+    model.fit(x, np.ones([4, 12]), epochs=1, shuffle=False, verbose=0, callbacks=[callback])
+    record = open_record(tmp_path)
+    assert record.facts["model"] is not None
+    (described,) = [layer for layer in record.facts["model"]["layers"] if layer["kind"] == "Conv1D"]
+    assert [*described["variables"]] == ["kernel", "bias"]
+    np.testing.assert_array_equal(record.ranks[0].open_step(1).read(f"layer/{described['path']}/input"), x)
 
 
 @pytest.mark.parametrize("axes", [1, 2])

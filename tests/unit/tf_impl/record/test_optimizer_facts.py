@@ -1,10 +1,14 @@
 """Tests of the description of Keras's optimizers."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
 import pytest
+import tensorflow as tf
 
+from tf_impl.record import Recorder
 from tf_impl.record.optimizer_facts import describe_optimizer, describe_schedule, read_rate
 
 
@@ -31,3 +35,28 @@ def test_a_schedule_without_a_configuration_is_described_by_its_name() -> None:
     assert str(schedule["name"]).endswith(".Warmup")
     with pytest.raises(NotImplementedError):  # the script's schedule is as it was
         optimizer._learning_rate.get_config()
+
+
+def test_only_variables_that_the_optimizer_does_not_know_are_missing(tmp_path: Path) -> None:
+    """The optimizer receives the variables of the stopped layer, without gradients, but not those of the free one."""
+    stopped, trained, free = (keras.layers.Dense(2, name=name) for name in ("stopped", "trained", "free"))
+    inputs = keras.Input([3])
+    hidden = keras.layers.Lambda(tf.stop_gradient)(stopped(inputs))
+    model = keras.Model(inputs, free(trained(hidden)))
+    optimizer = keras.optimizers.SGD(0.1)
+
+    @tf.function
+    def train_step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x) ** 2)
+        weights = stopped.trainable_variables + trained.trainable_variables
+        optimizer.apply_gradients(list(zip(tape.gradient(loss, weights), weights, strict=True)))
+        return loss
+
+    recorder = Recorder(str(tmp_path), model, optimizer, steps=1)
+    with recorder.step(), pytest.warns(UserWarning, match="Gradients do not exist"):
+        train_step(tf.ones([4, 3]))
+    facts = json.loads((tmp_path / "record.json").read_text())["optimizer"]
+    assert facts["missing"] == ["free/kernel", "free/bias"]
+    assert [group["parameters"] for group in facts["groups"]] == [["trained/kernel", "trained/bias"]]
+    assert facts["frozen"] == []

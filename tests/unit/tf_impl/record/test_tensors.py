@@ -6,7 +6,7 @@ import tensorflow as tf
 from common.recording.record_writer import SAMPLE_SIZE, Sample
 from tf_impl.record.notes import list_step_notes
 from tf_impl.record.step import Step
-from tf_impl.record.tensors import Copies, name_tensors, replace_tensors
+from tf_impl.record.tensors import Copies, list_step_results, name_tensors, replace_tensors
 
 
 def test_texts_are_named_as_not_recorded() -> None:
@@ -34,3 +34,12 @@ def test_a_sparse_matrix_is_a_dense_one_and_keeps_its_form() -> None:
     assert isinstance(replaced, tf.SparseTensor)
     np.testing.assert_array_equal(tf.sparse.to_dense(replaced), [[1, 0], [0, 0]])
     assert kept is ids
+
+
+def test_the_losses_of_outputs_are_no_results_beside_the_loss() -> None:
+    loss, part, count = tf.constant(1.0), tf.constant(0.5), tf.constant(3)
+    results = [
+        list_step_results(returned) for returned in ({"a_loss": part, "loss": loss}, {"a": part, "b": loss, "n": count})
+    ]
+    assert [[float(tensor) for tensor in tensors] for tensors in results] == [[1.0], [0.5, 1.0]]
+    assert list_step_results((loss, {"loss": part})) == [loss, part]

@@ -351,3 +351,21 @@ def test_weights_that_are_used_before_a_layer_is_called_are_those_of_the_record(
             optimizer.step()
             losses[-1].append(loss.item())
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_scripts_that_follow_name_the_arrays_of_their_batches(tmp_path: Path) -> None:
+    """A script may train two models, each with a recorder through which the batches pass."""
+    for seed, name in enumerate(("old", "new")):
+        batches: Any = draw(seed, count=3)
+        pairs = [build(seed + number) for number in range(2)]
+        for number, pair in enumerate(pairs):
+            follow = str(tmp_path / f"old_{number}") if name == "new" else None
+            batches = Recorder(str(tmp_path / f"{name}_{number}"), *pair, follow=follow).batches(batches)
+        for features, labels in batches:
+            for model, optimizer in pairs:
+                optimizer.zero_grad()
+                functional.cross_entropy(model(features), labels).backward()
+                optimizer.step()
+        for number in range(2):
+            facts = json.loads((tmp_path / f"{name}_{number}" / "record.json").read_text())
+            assert [step["keys"] for step in facts["steps"]] == [{"input/0": "0", "label/target": "1"}] * 3

@@ -270,6 +270,30 @@ def test_operations_within_a_transformation_are_missing(compute: Any, tmp_path: 
     assert any("some are not listed" in sentence for sentence in read_facts(tmp_path / "record")["not_recorded"])
 
 
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_only_results_that_were_computed_since_the_list_began_are_missing(is_earlier: bool, tmp_path: Path) -> None:
+    """The loss receives the output of another model, with a gradient, which comes from before or after the pass."""
+    tutor = nn.Linear(20, 20)
+
+    def update(model: Any, optimizer: Any) -> torch.Tensor:
+        tokens, _ = draw_batch()
+        codes = functional.one_hot(tokens, 20).float()
+        optimizer.zero_grad()
+        targets = torch.vmap(tutor)(codes) if is_earlier else None
+        scores = model(tokens)
+        loss = (scores - (torch.vmap(tutor)(codes) if targets is None else targets)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    train(tmp_path, update)
+    trace, notes = read_operations(tmp_path), read_facts(tmp_path)["not_recorded"]
+    assert trace["complete"] == is_earlier
+    assert any("some are not listed" in sentence for sentence in notes) != is_earlier
+    assert list_names(trace)[-3:] == ["sub", "square", "mean"]
+    assert find(trace, "sub")["inputs"][0] == trace["names"]["layer/head/output"]
+
+
 def test_frozen_transformer_computes_as_without_the_recorder(tmp_path: Path) -> None:
     """PyTorch computes an attention in another way if it sees a mode."""
     layer = nn.TransformerEncoderLayer(20, 2, 16, batch_first=True)

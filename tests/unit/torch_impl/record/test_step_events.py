@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tests.unit.torch_impl.record.scripts import (
     Tagger,
@@ -39,6 +40,99 @@ def test_dropped_micro_batches(clears: bool, tmp_path: Path) -> None:
     train(tmp_path, lambda model, optimizer: update_twice(model, optimizer, clears))
     for step in read_facts(tmp_path)["steps"]:
         assert step.get("dropped_micro_batches") == (2 if clears else None)
+
+
+@pytest.mark.parametrize(
+    ("scales", "clears", "dropped"), [((1, 1), True, 2), ((0, 1), False, None), ((0,), True, None)]
+)
+def test_gradients_that_the_script_clears_before_the_update_are_dropped(
+    scales: tuple[int, ...], clears: bool, dropped: int | None, tmp_path: Path
+) -> None:
+    """The gradients of a loss that is multiplied by 0 are all zero, and were not cleared."""
+
+    def update_cleared(model: Any, optimizer: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        for scale in scales:
+            tokens, labels = draw_batch()
+            loss = scale * compute_loss(model(tokens), labels)
+            loss.backward()
+        if clears:
+            optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
+        return loss.detach()
+
+    train(tmp_path, update_cleared)
+    for step in read_facts(tmp_path)["steps"]:
+        assert step["micro_batches"] == len(scales)
+        assert step.get("dropped_micro_batches") == dropped
+    assert any(read_step(tmp_path, 1)["gradient/head.weight"].flat) != clears
+
+
+def use_functions(outputs: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return functional.mse_loss(outputs, y), functional.l1_loss(outputs, z)
+
+
+def compute_by_hand(outputs: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return (outputs - y).square().mean(), (outputs - z).abs().mean()
+
+
+@pytest.mark.parametrize("clears", [False, True])
+@pytest.mark.parametrize(
+    ("compute", "labels"), [(use_functions, ("target", "target.1")), (compute_by_hand, ("operand_0", "operand_1"))]
+)
+def test_several_backward_passes_through_one_forward_pass_are_one_micro_batch(
+    compute: Any, labels: tuple[str, str], clears: bool, tmp_path: Path
+) -> None:
+    """If the script sets the gradients to zero between the passes, it trains with the second loss only."""
+    torch.manual_seed(0)
+    model, losses = nn.Linear(3, 2), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = Recorder(str(tmp_path), model, optimizer)
+    batches = [(torch.randn(4, 3), torch.randn(4, 2), torch.randn(4, 2)) for _ in range(3)]
+    for x, *targets in recorder.batches(batches):
+        optimizer.zero_grad()
+        first, second = compute(model(x), *targets)
+        first.backward(retain_graph=True)
+        if clears:
+            optimizer.zero_grad()
+        second.backward()
+        optimizer.step()
+        losses.append([first.item(), second.item()])
+    facts = read_facts(tmp_path)
+    passes = slice(int(clears), None)
+    for step, values in zip(facts["steps"], losses, strict=True):
+        assert (step["micro_batches"], step["calls"]) == (1, [1])
+        assert step["losses"] == [pytest.approx(sum(values[passes]))]
+        assert step.get("pass_losses") == (None if clears else [values])
+        assert "dropped_micro_batches" not in step
+        terms = values[passes] if compute is use_functions else []
+        assert [term["share"] for term in step["terms"][0]] == pytest.approx(terms)
+        names = [f"label/{name}" for name in labels[: len(values[passes])]]
+        assert step["keys"] == {"input/0": "0", **dict(zip(names, "12"[passes], strict=True))}
+    arrays = read_step(tmp_path, 1)
+    stored = {name: array for name, array in arrays.items() if "/label/" in name or "/other/" in name}
+    expected = dict(zip((f"batch/0/label/{name}" for name in labels), batches[0][1:][passes], strict=False))
+    expected |= {"batch/0/other/1": batches[0][1]} if clears else {}
+    assert stored.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(stored[name], array)
+    assert facts["complete"]
+    assert not (tmp_path / "operations.json").exists()  # the list ends before the second loss
+
+
+def test_a_later_pass_that_leaves_the_gradients_of_the_model_is_no_part_of_its_step(tmp_path: Path) -> None:
+    model, head = nn.Linear(3, 2), nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer, steps=1)
+    optimizer.zero_grad()
+    outputs = model(torch.randn(4, 3))
+    loss = functional.mse_loss(outputs, torch.randn(4, 2))
+    loss.backward(retain_graph=True)
+    functional.mse_loss(head(outputs), torch.randn(4, 1)).backward(inputs=[*head.parameters()])
+    optimizer.step()
+    (step,) = read_facts(tmp_path)["steps"]
+    assert step["losses"] == [pytest.approx(loss.item())]
+    assert "pass_losses" not in step
 
 
 class SharpnessAware(torch.optim.Optimizer):

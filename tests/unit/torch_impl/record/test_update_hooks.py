@@ -20,6 +20,18 @@ def test_hooks_are_removed_within_the_hooks_beside_those_of_others() -> None:
     assert calls == ["before", "other", "other"]
 
 
+def test_hooks_of_two_recorders_are_removed_one_after_another() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    pairs: list[UpdateHooks] = []
+    for index in range(2):
+        remove = lambda index=index: pairs[index].remove()  # noqa: E731
+        pairs.append(UpdateHooks(optimizer, lambda args, kwargs: None, remove, lambda other: None))
+    optimizer.step()
+    assert not optimizer._optimizer_step_pre_hooks
+    optimizer.step()
+    assert not optimizer._optimizer_step_post_hooks
+
+
 def test_hooks_are_removed_before_the_update() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     hooks = UpdateHooks(optimizer, lambda args, kwargs: hooks.remove(), lambda: None, lambda other: None)
