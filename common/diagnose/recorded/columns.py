@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from common.diagnose.recorded.example_axis import numbers_examples
+from common.diagnose.recorded.followed_arrays import OTHER
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -75,11 +76,14 @@ def _find_blocks(blocks: Arrays, tabular: Arrays) -> tuple[str | None, list[str]
     """Return the only matrix that one script has alone, and the arrays that the other script has alone: its columns."""
     alone, matrices = _list_alone(blocks, tabular), _list_alone(tabular, blocks)
     are_flat = all(x.ndim <= 2 for name, x in (*blocks.items(), *tabular.items()) if name in (*alone, *matrices))
-    if len(matrices) != 1 or len(alone) < 2 or not are_flat:
+    if len(matrices) != 1 or not are_flat or tabular[matrices[0]].ndim != 2:
         return None, []
-    (matrix,) = matrices
-    count = sum(_count_columns(blocks[name]) for name in alone)
-    return (matrix, alone) if tabular[matrix].ndim == 2 and _count_columns(tabular[matrix]) == count else (None, [])
+    # A script may cut the labels of its loss from an array of its batch
+    for names in (alone, [name for name in alone if not name.startswith(OTHER)]):
+        count = sum(_count_columns(blocks[name]) for name in names)
+        if len(names) > 1 and _count_columns(tabular[matrices[0]]) == count:
+            return matrices[0], names
+    return None, []
 
 
 def _list_alone(arrays: Arrays, others: Arrays) -> list[str]:

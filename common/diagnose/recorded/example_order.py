@@ -146,7 +146,8 @@ def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:
 def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     """Return B's array in the layout of A's.
 
-    Convert channels that are last or second, flat images of one channel, and labels that are numbers or one-hot.
+    Convert channels that are last or second, flat images of one channel, and labels that are numbers, one-hot or the
+    levels of an ordinal regression.
     """
     if b.shape[1:] == a.shape[1:]:
         return b
@@ -158,9 +159,10 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     if a.ndim == 1 and b.ndim == 2:
         if b.shape[1] == 1:
             return b[:, 0]
-        return b.argmax(1) if _are_classes(b) else b
+        return b.sum(1).astype(a.dtype) if _are_levels(b) else b.argmax(1) if _are_classes(b) else b
     if a.ndim == 2 and b.ndim == 1:
-        return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
+        levels = (np.arange(a.shape[1]) < b[:, None]).astype(a.dtype)
+        return b[:, None] if a.shape[1] == 1 else levels if _are_levels(a) else encode_one_hot(b, a.shape[1])
     return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
 
 
@@ -189,6 +191,12 @@ def may_be_class_column(array: np.ndarray, codes: np.ndarray) -> bool:
 def are_one_hot(array: np.ndarray) -> bool:
     """Check whether the last axis has a single 1 among zeros, as in codes of classes."""
     return array.ndim > 1 and bool(np.isin(array, (0, 1)).all() and (array.sum(-1) == 1).all())
+
+
+def _are_levels(labels: np.ndarray) -> bool:
+    """Check whether each row has ones before zeros, as many as its class says in an ordinal regression."""
+    are_binary = np.isin(labels, (0, 1)).all() and not (labels.sum(1) == 1).all()
+    return bool(are_binary and labels.shape[1] > 1 and (np.diff(labels.astype(np.int64), axis=1) <= 0).all())
 
 
 def _are_classes(labels: np.ndarray) -> bool:

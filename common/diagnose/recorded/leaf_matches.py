@@ -32,6 +32,7 @@ from common.diagnose.recorded.matched_arrays import (
     has_one_column,
     has_same_frames,
     has_same_lengths,
+    has_same_mask,
     has_same_shape,
     has_same_shape_of_data,
     have_other_ranges,
@@ -92,7 +93,7 @@ class LeafMatcher:
             *product([labels], [has_equal_shape, has_one_column]),
             *product([of_calls], [has_same_frames]),
             *product([others], [has_equal_shape]),
-            *product([labels, received, whole], [has_shape, has_equal_shape, has_like_shape]),
+            *product([labels, received, whole], [has_shape, has_equal_shape, has_same_mask, has_like_shape]),
         ]
         # An array that the script uses twice has two names
         for is_new, (candidates, fits) in product((True, False), passes):

@@ -121,6 +121,13 @@ def has_same_shape(array: np.ndarray, template: np.ndarray) -> bool:
     return array.shape[1:] == template.shape[1:] and (array.dtype.kind == "f") == (template.dtype.kind == "f")
 
 
+def has_same_mask(array: np.ndarray, template: np.ndarray) -> bool:
+    """Check whether one array is a mask of True and False, and the other one has zeros and ones in the same shape."""
+    kinds = {array.dtype.kind, template.dtype.kind}
+    are_binary = all(bool(((x == 0) | (x == 1)).all()) for x in (array, template))
+    return array.shape[1:] == template.shape[1:] and kinds == {"b", "f"} and are_binary
+
+
 def has_exact(arrays: Mapping[str, np.ndarray], template: np.ndarray) -> bool:
     """Check whether one of several arrays has the shape and the kind of the script's."""
     return any(has_same_shape(array, template) for array in arrays.values())
@@ -178,6 +185,8 @@ def has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
     are_features = array.ndim == template.ndim == 2 and "f" in (array.dtype.kind, template.dtype.kind)
     if are_features and array.shape[1] != template.shape[1]:
         return False
+    if array.ndim == template.ndim == 2 and (array.shape[1] == 1) != (template.shape[1] == 1):
+        return False  # a column of a table is no sequence
     return (
         has_columns
         or array.ndim == template.ndim
@@ -194,8 +203,9 @@ def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:
 
 
 def _are_tokens(array: np.ndarray, template: np.ndarray) -> bool:
-    """Check whether both are sequences of integers, whose lengths may differ."""
-    return all(x.ndim == 2 and x.dtype.kind in "iub" for x in (array, template))
+    """Check whether both are sequences of integers, whose lengths may differ. A column of a table is none."""
+    are_sequences = all(x.ndim == 2 and x.dtype.kind in "iub" for x in (array, template))
+    return are_sequences and (array.shape[1] == 1) == (template.shape[1] == 1)
 
 
 def are_copies(a: np.ndarray, b: np.ndarray) -> bool:

@@ -73,3 +73,12 @@ def test_a_table_is_split_into_columns_of_their_kinds() -> None:
 def test_a_table_with_another_number_of_columns_stays() -> None:
     arrays = {"x": TABLE[:, 1:], "y": LABEL}
     assert split_columns(arrays, {**BLOCKS, "label": LABEL}) == arrays
+
+
+def test_labels_that_a_loss_cuts_from_one_array_are_joined_without_it() -> None:
+    """The array that the followed script cuts is recorded, too."""
+    target, weight, whole = NUMBERS["age"], NUMBERS["weight"], RNG.normal(size=(6, 8)).astype(np.float32)
+    arrays = {"label target": target, "label sample_weight": weight, "other 1": whole}
+    joined = join_columns(arrays, {"y": np.concatenate([target, weight], axis=1)})
+    assert [*joined] == ["label target to label sample_weight", "other 1"]
+    assert np.array_equal(joined["label target to label sample_weight"][:, 1:], weight)

@@ -76,3 +76,10 @@ def test_probabilities_are_paired_with_the_logits_of_one_of_several_heads() -> N
     assert [pair.name_b for pair in pair_arrays(a, b, are_outputs=True)[0]] == ["1", "0"]
     inputs = pair_arrays({"0": main, "1": auxiliary}, {"0": auxiliary, "1": main})[0]
     assert [pair.name_b for pair in inputs] == ["0", "1"]
+
+
+def test_levels_of_an_ordinal_regression_are_its_classes() -> None:
+    classes = np.array([0, 2, 3, 1])
+    levels = np.array([[0, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 0]], np.float32)
+    np.testing.assert_array_equal(convert_to_layout(levels, classes), classes)
+    np.testing.assert_array_equal(convert_to_layout(classes, levels), levels)

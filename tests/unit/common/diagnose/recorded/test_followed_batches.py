@@ -520,3 +520,24 @@ def test_steps_and_environments_that_the_followed_script_merges_are_two_axes(tmp
     assert filled is not None
     assert np.array_equal(filled["0"], states)
     assert np.array_equal(filled["1"], actions)
+
+
+def test_a_mask_of_numbers_gets_a_mask_of_true_and_false(tmp_path: Path) -> None:
+    """The followed model also receives segments of zeros and ones, which the script's batch lacks."""
+    ids = 2 + np.arange(EXAMPLES * 6).reshape(EXAMPLES, 6)
+    segments, mask = ids % 4 // 2, np.arange(6) < 3 + np.arange(EXAMPLES)[:, None] % 4
+    batches = write_record(tmp_path, {"0": ids, "1": segments, "2": mask}, {"y_true": IMAGES})
+    filled = batches.fill({"0": ids, "1": np.ones((EXAMPLES, 6), np.float32), "2": IMAGES}, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["1"], mask)
+    assert filled["1"].dtype == np.float32
+
+
+def test_a_column_of_a_table_is_no_sequence_of_the_model(tmp_path: Path) -> None:
+    """The followed script did not use the numbers of the users."""
+    ids, users = np.arange(EXAMPLES * 6).reshape(EXAMPLES, 6), 5 * np.arange(EXAMPLES)[:, None] % 7
+    batches = write_record(tmp_path, {"0": ids}, {"y_true": IMAGES})
+    filled = batches.fill({"0": ids, "1": users, "2": IMAGES}, 0, 1)
+    assert filled is not None
+    assert [*filled] == ["0", "2"]
+    assert any("batches: 1 of the script's batch is not replaced" in note for note in batches.notes)
