@@ -34,6 +34,7 @@ def find_attention(
     masks: Mapping[str, np.ndarray],
     attended: np.ndarray,
     is_known: np.ndarray | None = None,
+    expected: Mapping[str, str] | None = None,
 ) -> dict[str, str] | None:
     """Return the variant of attention that computes `attended`, by aspect, such as "scale", or None.
 
@@ -42,8 +43,11 @@ def find_attention(
         masks: Masks [n, tokens] by name, 1 for a token that is attended to. Masks that do not fit the keys are ignored.
         attended: Result [n, tokens, features]. Tokens with only zeros count as padding and are not compared.
         is_known: A mask of the elements of the result to compare; None compares all elements.
+        expected: The variant of the other side. Of several variants that fit, as with equal keys, the nearest to it
+            is returned.
     """
     query, key, value = projections
+    expected = expected or {}
     softmaxes = list(SOFTMAX_AXES)
     if query.shape[1] * key.shape[1] > MOST_SCORES_OVER_QUERIES:
         softmaxes.remove(OVER_QUERIES)
@@ -53,10 +57,15 @@ def find_attention(
     orders = {"query and key": (query, key)}
     if query.shape == key.shape:
         orders["key and query"] = (key, query)
-    for heads in (count for count in range(1, min(features, MOST_HEADS) + 1) if features % count == 0):
+    nearest = expected.get("softmax"), expected.get("mask")
+    counts = [count for count in range(1, min(features, MOST_HEADS) + 1) if features % count == 0]
+    for heads in sorted(counts, key=lambda count: str(count) != expected.get("heads")):
         biases = _list_biases(query.shape[1], key.shape[1], masks)
+        scales = _list_scales(features // heads, features, key.shape[1])
         for (order, (q, k)), (scale, factor), (softmax_name, mask, bias) in product(
-            orders.items(), _list_scales(features // heads, features, key.shape[1]), _list_softmaxes(softmaxes, biases)
+            sorted(orders.items(), key=lambda x: x[0] != expected.get("order")),
+            sorted(scales, key=lambda x: x[0] != expected.get("scale")),
+            sorted(_list_softmaxes(softmaxes, biases), key=lambda x: x[:2] != nearest),
         ):
             axis = SOFTMAX_AXES[softmax_name]
             # First a few queries of the first head and example, which reject most variants

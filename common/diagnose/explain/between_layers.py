@@ -17,7 +17,7 @@ from common.diagnose.explain.activation_difference import (
 from common.diagnose.explain.array_order import explain_order
 from common.diagnose.explain.code_section import CodeSection
 from common.diagnose.explain.differing_terms import explain_terms
-from common.diagnose.explain.factors import explain_factor
+from common.diagnose.explain.factors import explain_factor, explain_lines
 from common.diagnose.explain.gated_halves import explain_gated_halves
 from common.diagnose.explain.gated_sums import explain_gated_sum
 from common.diagnose.explain.inheritance import is_inherited
@@ -77,6 +77,7 @@ def _explain_part(section: CodeSection) -> list[Explanation] | None:
         or explain_log_softmax(place, a, b)
         or _explain_constant(section)
         or explain_factor(section.described_tensor, a, b, terms)
+        or (explain_lines(section.described_tensor, a, b) if section.is_first else None)
         or _explain_changed_activation(section)
         or _explain_zeros(section)
         or explain_time_axis(section)

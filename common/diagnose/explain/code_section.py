@@ -75,6 +75,11 @@ class CodeSection:
     features: tuple[int, int] | None = None
 
     @property
+    def is_first(self) -> bool:
+        """Whether the code receives the inputs of the model and no output of a layer."""
+        return not self.earlier_outputs and self.a.ndim > 1 and self.a.dtype.kind == "f"
+
+    @property
     def masks(self) -> dict[str, np.ndarray]:
         """Masks [n, tokens] by name: the batch's arrays of zeros and ones, and which token ids are not 0."""
         return list_masks(self.batch)

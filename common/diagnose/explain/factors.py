@@ -11,6 +11,9 @@ from common.diagnose.explain.sums import Terms
 from common.diagnose.findings import Explanation
 from common.diagnose.rounding import is_close
 
+LEAST_ROWS = 8  # smallest number of rows whose features may be compared by two numbers each
+LINE_TOLERANCE = 1e-4  # largest relative error of a line: B's numbers may have lost digits to a larger shift
+MOST_LISTED = 3
 LEAST_SIZE_OF_ROOT = 8  # smallest size whose root is an explanation; roots such as sqrt(2) are common factors
 
 
@@ -29,6 +32,43 @@ def explain_factor(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms) -> E
     reasons = (reason for reason, value in _list_reasons(terms) if np.isclose(factor, value, rtol=1e-9, atol=0))
     reason = next(reasons, "")
     return Explanation("scale", f"{tensor} is {factor:.6g} times A's{reason}")
+
+
+def explain_lines(tensor: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Check whether B's array is A's with each feature scaled and shifted, as by another mean and deviation.
+
+    Args:
+        tensor: Name of the array in reports.
+        a: A's array [n, ..., features] or [n, features, ...].
+        b: B's array, of the same shape.
+    """
+    for axis in (1, a.ndim - 1):
+        lines = _fit_lines(*(np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis]).astype(np.float64) for x in (a, b)))
+        if lines is None:
+            continue
+        factors, shifts = lines
+        if all(np.allclose(x, x[0], rtol=0, atol=LINE_TOLERANCE * np.abs(x).max()) for x in lines):
+            return Explanation("scaled_inputs", f"{tensor} is {factors[0]:.5g} times A's, plus {shifts[0]:.5g}")
+        listed = [f"{factor:.4g} x {shift:+.4g}" for factor, shift in zip(factors, shifts, strict=True)]
+        more = f" and {len(listed) - MOST_LISTED} more" if len(listed) > MOST_LISTED else ""
+        sentence = f"{tensor} is A's with each feature x scaled and shifted, as by another mean and deviation: "
+        return Explanation("normalization", f"{sentence}{', '.join(listed[:MOST_LISTED])}{more}")
+    return None
+
+
+def _fit_lines(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the factor and the shift of each column that turn A's rows into B's; None if they do not."""
+    if len(a) < LEAST_ROWS:
+        return None
+    centred_a, centred_b = a - a.mean(0), b - b.mean(0)
+    variances = (centred_a**2).mean(0)
+    factors = (centred_a * centred_b).mean(0) / np.where(variances > 0, variances, 1)
+    errors = np.abs(centred_a * factors - centred_b).max(0)
+    largest = np.abs(b).max()
+    if not factors.any() or errors.max() > LINE_TOLERANCE * min(largest, np.abs(a - b).max()):
+        return None
+    shifts = b.mean(0) - factors * a.mean(0)
+    return factors, np.where(np.abs(shifts) > LINE_TOLERANCE * largest, shifts, 0.0)
 
 
 def _list_reasons(terms: Terms) -> Iterator[tuple[str, float]]:

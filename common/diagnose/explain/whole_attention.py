@@ -44,14 +44,24 @@ def explain_whole_attention(
     attended = [np.linalg.solve(output_weight, (output - output_bias)[..., None])[..., 0] for output in outputs]
     for memory in _choose_memories(x, memories):
         projected = _project(inputs, x, memory)
-        variant_a = find_attention(projected, masks, attended[0]) if projected else None
-        if projected and variant_a:
-            variant_b = find_attention(projected, masks, attended[1])
+        if projected is None:
+            continue
+        for is_real in (None, *(_list_real_tokens(x, masks) if memory is x else ())):
+            variant_a = find_attention(projected, masks, attended[0], is_real)
+            if variant_a is None:
+                continue
+            variant_b = find_attention(projected, masks, attended[1], is_real, expected=variant_a)
             is_swapped = variant_b is None and _finds_swapped(inputs, x, attended[1])
             return _explain_swapped("B") if is_swapped else _compare_variants(variant_a, variant_b)
     projected = _project(inputs, x, x)
     is_swapped = projected is not None and find_attention(projected, masks, attended[1]) is not None
     return _explain_swapped("A") if is_swapped and _finds_swapped(inputs, x, attended[0]) else None
+
+
+def _list_real_tokens(x: np.ndarray, masks: Weights) -> list[np.ndarray]:
+    """Return masks of the elements of real tokens, whose results alone count: the frameworks mask queries otherwise."""
+    fitting = [mask for mask in masks.values() if mask.shape == x.shape[:2] and mask.any()]
+    return [np.broadcast_to(mask[..., None].astype(bool), x.shape) for mask in fitting]
 
 
 def _finds_swapped(inputs: Sequence[tuple[np.ndarray, np.ndarray]], x: np.ndarray, attended: np.ndarray) -> bool:

@@ -124,6 +124,11 @@ class RecordedBatches:
     def _state_sizes(self) -> set[StateSizes]:
         return list_state_sizes(self._layers)
 
+    @property
+    def are_time_first(self) -> bool:
+        """Return whether the recorded arrays are time-first. Readers then get them examples-first."""
+        return self._time_first[0] is not None
+
     def count_examples(self, step: int) -> list[int]:
         """Return the number of examples of each micro-batch, even if its inputs are abridged."""
         return [sum(self.count_rows(step, *micro_batch)) for micro_batch in self.list_micro_batches(step)]

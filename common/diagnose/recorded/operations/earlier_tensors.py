@@ -104,7 +104,9 @@ class _Search:
                 self.compare(x, y, (of_a.operation, of_b.operation))
             if differing:
                 return
-        self._add(chain_a[-1], chain_b[-1], users)
+        end_a = _find_average(self.a, chain_a) if of_a is None else chain_a[-1]
+        end_b = _find_average(self.b, chain_b) if of_b is None else chain_b[-1]
+        self._add(end_a, end_b, users)
 
     def _pair_differing(self, of_a: _Formula, of_b: _Formula) -> list[tuple[Value, Value]]:
         """Return the inputs of two operations that are not equal, in pairs; none if they have no counterparts."""
@@ -154,6 +156,13 @@ def _list_unscaled(side: SectionSide, value: Value) -> list[Value]:
             break
         values.append(Value(inputs[-1] if is_mask else inputs[0]))
     return values
+
+
+def _find_average(side: SectionSide, chain: Sequence[Value]) -> Value:
+    """Return the average of a source, in whose place the other script may compute a maximum; the source without any."""
+    producers = [(value, side.find_producer(value.tensor)) for value in chain[:-1]]
+    averages = [value for value, x in producers if x is not None and AVERAGES.fullmatch(normalize_name(x))]
+    return averages[-1] if averages else chain[-1]
 
 
 def _keeps_numbers(side: SectionSide, operation: Operation) -> bool:

@@ -5,6 +5,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 
 import math
 from dataclasses import replace
+from itertools import product
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.differing_section import DifferingSection, find_section
@@ -13,11 +14,12 @@ from common.diagnose.recorded.operations.equal_reductions import (
     explain_other_reduction,
     reduces_equal_tensors,
 )
-from common.diagnose.recorded.operations.operation_names import LOSS
-from common.diagnose.recorded.operations.operation_words import describe_layouts, locate
+from common.diagnose.recorded.operations.operation_names import LOSS, normalize_name
+from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, locate
 from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
 from common.diagnose.recorded.operations.section_explanation import explain_section, find_unrecorded_shape
 from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED
 from common.diagnose.recorded.record_pair import RecordPair
 from common.recording.operation_format import OperationTrace
 
@@ -44,10 +46,34 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
         return explanation
     section = _find_section(pair, name_a, name_b)
     if section is None:
-        return _explain_order(pair, place, name_a, name_b)
+        return _explain_exchange(pair, place, name_a, name_b) or _explain_order(pair, place, name_a, name_b)
     if section.is_layer and section.has_weights:  # a layer that computes something else is explained by its settings
         return None
     return explain_section(section, place)
+
+
+def _explain_exchange(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
+    """Explain two tensors that both scripts pass to one operation in another order, such as the state as the input."""
+    targets = None if LOSS in (name_a, name_b) else _find_targets(pair, name_a, name_b)
+    if targets is None:
+        return None
+    traces, (number_a, number_b) = targets
+    matches = match_tensors(pair, traces)
+    if matches.are_equal(number_a, number_b):
+        return None
+    users = [
+        [x for x in trace["operations"] if number in x["inputs"]][:MOST_COMPARED]
+        for trace, number in zip(traces, (number_a, number_b), strict=True)
+    ]
+    for of_a, of_b in product(*users):
+        has_other_in_a = any(matches.are_equal(x, number_b) for x in of_a["inputs"])
+        has_other_in_b = any(matches.are_equal(number_a, x) for x in of_b["inputs"])
+        if normalize_name(of_a) == normalize_name(of_b) and has_other_in_a and has_other_in_b:
+            sides = (SectionSide(trace, number, ()) for trace, number in zip(traces, (number_a, number_b), strict=True))
+            words = [describe_lines(side, [x]) for side, x in zip(sides, (of_a, of_b), strict=True)]
+            sentence = f"{place}: the same tensors are passed in another order: {words[0]} in A and {words[1]} in B"
+            return Explanation("operation", sentence)
+    return None
 
 
 def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:

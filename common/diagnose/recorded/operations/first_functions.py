@@ -15,6 +15,7 @@ from common.diagnose.recorded.operations.operation_names import (
     ELEMENTWISE,
     FUNCTIONS,
     LOGIT_LOSSES,
+    NLL_LOSS,
     PROBABILITIES,
     normalize_name,
 )
@@ -124,7 +125,7 @@ def find_repeated_probabilities(
     """
     for side, (longer, shorter) in enumerate(((a, b), (b, a))):
         losses = [x for x in longer.operations if normalize_name(x) in LOGIT_LOSSES]
-        for probabilities in [x for loss in losses for x in longer.list_floats(loss)]:
+        for probabilities in [x for loss in losses for x in longer.list_floats(loss)[:1]]:  # further ones are labels
             function = longer.find_producer(probabilities)
             if function is None or normalize_name(function) not in PROBABILITIES:
                 continue
@@ -135,13 +136,15 @@ def find_repeated_probabilities(
     return None
 
 
-def find_unlogged_probabilities(side: SectionSide) -> tuple[Operation, Operation] | None:
-    """Return a softmax and the nll_loss that receives its result, and not its logarithm; None without any."""
-    for loss in (x for x in side.operations if normalize_name(x) == "nllloss"):
-        functions = [side.find_producer(x) for x in side.list_floats(loss)]
-        softmax = next((x for x in functions if x is not None and normalize_name(x) == "softmax"), None)
-        if softmax is not None:
-            return softmax, loss
+def find_misplaced_probabilities(side: SectionSide) -> tuple[Operation, Operation] | None:
+    """Return a softmax or sigmoid, and the loss of logits or of logarithms that receives its result; None if none does.
+
+    The function may belong to the model, and lie before the section.
+    """
+    for loss in (x for x in side.operations if normalize_name(x) in (NLL_LOSS, *LOGIT_LOSSES)):
+        functions = [side.find_producer(x) for x in side.list_floats(loss)[:1]]  # further ones are labels
+        if functions and functions[0] is not None and normalize_name(functions[0]) in ("softmax", "sigmoid"):
+            return functions[0], loss
     return None
 
 

@@ -202,6 +202,29 @@ def list_surplus(operations: Sequence[Operation], longer: SectionSide, shorter: 
     return [x for x in operations if names[normalize_name(x)] > other_names[normalize_name(x)]]
 
 
+def find_partial_outputs(a: SectionSide, b: SectionSide) -> tuple[list[Operation], list[Operation]] | None:
+    """Return operations by which one side's loss takes a slice of a tensor that both have, in that side's list.
+
+    Return None if both or none of the sides do so, or if the slices keep all elements.
+
+    Args:
+        a: Side A.
+        b: Side B.
+    """
+    slices = [
+        [
+            x
+            for x in side.entering_operations
+            if side.find_selection(x) is not None
+            and side.count_elements(x["outputs"])[0] < side.count_elements(x["inputs"])[0]
+        ]
+        for side in (a, b)
+    ]
+    if any(side.find_selection(x) is not None for side in (a, b) for x in side.received_selections):
+        return None
+    return (slices[0], slices[1]) if bool(slices[0]) != bool(slices[1]) else None
+
+
 def _has_counterpart(
     following: tuple[str, Sequence[int]], shorter: SectionSide, matches: TensorMatches, *, is_reversed: bool
 ) -> bool:

@@ -69,6 +69,9 @@ LOGIT_LOSSES = {
     *("crossentropy", "crossentropyloss", "sparsesoftmaxcrossentropywithlogits", "softmaxcrossentropywithlogits"),
     *("binarycrossentropywithlogits", "bcewithlogitsloss", "logsoftmax"),
 }
+PACK, UNPACK = "packpaddedsequence", "padpackedsequence"
+RECURRENT_LAYERS = ("lstm", "gru", "rnn", "simplernn", "bidirectional")
+NLL_LOSS = "nllloss"  # receives logarithms of probabilities
 PROBABILITIES = ("softmax", "sigmoid", "logsoftmax")  # functions of logits that such losses must not receive
 ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
 

@@ -11,12 +11,12 @@ from common.diagnose.recorded.operations.broadcasts import LOSSES, find_broadcas
 from common.diagnose.recorded.operations.differing_section import DifferingSection
 from common.diagnose.recorded.operations.earlier_tensors import EarlierTensors, find_earlier_tensors
 from common.diagnose.recorded.operations.first_functions import (
+    find_misplaced_probabilities,
     find_other_functions,
     find_other_operand,
     find_repeated_probabilities,
     find_scaled,
     find_unapplied,
-    find_unlogged_probabilities,
 )
 from common.diagnose.recorded.operations.first_lines import find_other_lines
 from common.diagnose.recorded.operations.first_results import (
@@ -25,10 +25,17 @@ from common.diagnose.recorded.operations.first_results import (
     find_other_elements,
     find_other_indices,
     find_other_partners,
+    find_partial_outputs,
     find_unrecorded,
 )
-from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LOSS, normalize_name
+from common.diagnose.recorded.operations.operation_names import (
+    ELEMENTWISE,
+    LOSS,
+    NLL_LOSS,
+    normalize_name,
+)
 from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, shorten
+from common.diagnose.recorded.operations.packed_sequences import drop_packing, explain_packing
 from common.recording.operation_format import Operation
 
 EQUAL_TENSORS = "from tensors with the same numbers"
@@ -42,16 +49,18 @@ def explain_section(section: DifferingSection, place: str) -> Explanation:
             sentence = f"{place}: {name} computes nothing from the model's input {shorten(unused[0])}"
             return Explanation("unused_input", sentence, side=name.lower())
     return (
-        _explain_broadcast(section, place)
+        explain_packing(section, place)
+        or _explain_broadcast(section, place)
         or _explain_same_operation(section, place)
         or _explain_first_results(section, place)
         or _explain_unrecorded(section, place)
         or _explain_omitted(section, place)
-        or _explain_unlogged(section, place)
+        or _explain_misplaced(section, place)
         or _explain_first_functions(section, place)
         or _explain_first_lines(section, place)
         or _explain_earlier_tensors(section, place)
         or _explain_other_operand(section, place)
+        or _explain_partial_outputs(section, place)
         or _explain_unaligned(section, place)
     )
 
@@ -138,14 +147,16 @@ def _explain_omitted(section: DifferingSection, place: str) -> Explanation | Non
     return None if omitted is None else _explain_one_side(section, place, *omitted, confirmed=True)
 
 
-def _explain_unlogged(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain a nll_loss of probabilities that only one script computes; None if there is none."""
-    unlogged = [find_unlogged_probabilities(side) for side in (section.a, section.b)]
-    if all(unlogged) or not any(unlogged):
+def _explain_misplaced(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain probabilities that only one script passes to a loss of logits or logarithms; None if there are none."""
+    misplaced = [find_misplaced_probabilities(side) for side in (section.a, section.b)]
+    if all(misplaced) or not any(misplaced):
         return None
-    name, side, operations = next(x for x in zip("AB", (section.a, section.b), unlogged, strict=True) if x[2])
-    softmax, loss = (describe_lines(side, [operation]) for operation in operations or ())
-    sentence = f"{place}: {name} passes the result of {softmax} to {loss}, which takes logarithms of probabilities"
+    name, side = ("A", section.a) if misplaced[0] else ("B", section.b)
+    function, loss = next(filter(None, misplaced))
+    words, loss_words = (describe_lines(side, [operation]) for operation in (function, loss))
+    taken = "logarithms of probabilities" if normalize_name(loss) == NLL_LOSS else "logits"
+    sentence = f"{place}: {name} passes the result of {words} to {loss_words}, which takes {taken}"
     return Explanation("operation", sentence, side=name.lower())
 
 
@@ -230,9 +241,20 @@ def _explain_sources(
     return _explain_other_source(shapes[0], words, place)
 
 
+def _explain_partial_outputs(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain a loss that one script computes from a slice of what the other script takes; None if it does not."""
+    partial = find_partial_outputs(section.a, section.b) if place == LOSS else None
+    if partial is None:
+        return None
+    name, side, slices = next(x for x in zip("AB", (section.a, section.b), partial, strict=True) if x[2])
+    shapes = [side.get_shape(slices[0][key][0]) for key in ("inputs", "outputs")]
+    sentence = f"{place}: {name} takes a part {shapes[1]} of {shapes[0]}, by {describe_lines(side, slices)}, and "
+    return Explanation("operation", f"{sentence}{'BA'['AB'.index(name)]} takes all", confirmed=False, side=name.lower())
+
+
 def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
     """Name the operations that have no counterpart on the other side, or all of them."""
-    a, b = section.list_unaligned()
+    a, b = drop_packing(*section.list_unaligned())
     if not (a and b):
         return _explain_one_side(section, place, a, b, confirmed=section.begins_with(a or b, 0 if a else 1))
     is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)

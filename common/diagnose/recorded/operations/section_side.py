@@ -155,11 +155,12 @@ class SectionSide:
         floats = [x for x in self.list_tensors(operation) if "float" in self._trace["tensors"][x]["dtype"]]
         return [x for x in floats if not is_nonzero or self._trace["tensors"][x]["norm"] != 0]
 
-    def list_unrecorded(self, operation: Operation) -> list[int]:
-        """Return floating-point inputs without name, operation and equal one on the other side.
+    def list_masks(self, operation: Operation) -> list[int]:
+        """Return the inputs of an operation that are masks."""
+        return [x for x in operation["inputs"] if self._trace["tensors"][x]["dtype"] == "bool"]
 
-        They are weights of another model than the recorded one, for example.
-        """
+    def list_unrecorded(self, operation: Operation) -> list[int]:
+        """Return floating-point inputs without name, operation and equal one, such as the weights of another model."""
         known = self._producers.keys() | self._named | {*self._matched}
         return [x for x in self.list_floats(operation) if x not in known]
 

@@ -32,6 +32,7 @@ from common.diagnose.recorded.packed_rows import arrange_packed
 from common.diagnose.recorded.padded_rows import hide_padding
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
+from common.diagnose.recorded.time_first_layers import explain_time_first
 from common.diagnose.rounding import rounding_tolerance
 from common.map.array_differences import relative_difference
 from common.map.description import RecordedCall
@@ -98,6 +99,11 @@ class _LayerComparison:
         has_equal_input = not self.differs
         if a is not None and b is not None and a.shape == b.shape and b.dtype.kind == "f":
             has_equal_input = self._compare_input(layer, a, b)
+            may_explain = has_equal_input and not self.differs and layer.kind in RECURRENT
+            if may_explain and (explanation := explain_time_first(self.pair, layer)):
+                self.stage.add_mismatch(layer.title)
+                self.stage.add_explanation(layer.title, explanation)
+                self.differs = True
         returned = self.followed.get(layer.path_b)
         if returned is not None and a is not None and not (layer.entries_a or layer.entries_b):
             # B's layer has computed on A's array
@@ -177,8 +183,10 @@ class _LayerComparison:
         check = self._check(layer.title, expected.returned, call_of_b.returned, may_begin_here=has_equal_input)
         self._remember(check, layer, names, expected.returned, call_of_b.returned)
         if check.begins_here:
-            explanation = self._explain_mask(layer.title, expected.returned, call_of_b.returned)
-            explanation = explanation or self._explain_layer(layer, expected, call_of_b)
+            explanation = self._explain_layer(layer, expected, call_of_b)
+            if not explanation.confirmed:
+                arrays = expected.returned, call_of_b.returned
+                explanation = self._explain_mask(layer.title, *arrays) or explanation
             operations = None
             if explanation.cause in UNCERTAIN and not explanation.confirmed and not self.differs:
                 operations = explain_operations(self.pair, layer.title, *names)

@@ -80,3 +80,16 @@ def test_few_scores_are_computed_if_no_attention_fits(
     query, key, value, other = STREAM.standard_normal((4, 2, 64, 8))
     assert find_attention((query, key, value), {}, other) is None
     assert max(sizes) <= largest
+
+
+@pytest.mark.parametrize(("heads", "order"), [("2", "query and key"), ("4", "key and query")])
+def test_the_variant_of_the_other_side_is_preferred_if_several_fit(heads: str, order: str) -> None:
+    """With equal keys and queries, all variants without a mask return the mean of the values."""
+    query, key = (np.broadcast_to(STREAM.standard_normal((4, 1, 8)), (4, 6, 8)) for _ in range(2))
+    value = STREAM.standard_normal((4, 6, 8))
+    expected = {
+        "heads": heads, "scale": "no scale", "mask": "inverted real", "order": order, "softmax": "over the keys"
+    }  # fmt: skip
+    attended = np.broadcast_to(value.mean(1, keepdims=True), value.shape)
+    variant = find_attention((query, key, value), {"real": REAL}, attended, expected=expected)
+    assert variant == {**expected, "mask": "no mask"}

@@ -55,11 +55,21 @@ def test_a_bounded_number_of_different_memories_is_tried(monkeypatch: pytest.Mon
     monkeypatch.setattr(whole_attention, "find_attention", search)
     outputs = attend(2, None), attend(4, None)
     explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [X.copy(), *[OTHER.copy() for _ in range(50)]])
-    assert search.call_count == 2 + 1  # once more for exchanged axes
+    assert search.call_count == 2 + 2  # once more for the words alone, and for exchanged axes
     search.reset_mock()
     explain_whole_attention(LAYER, X, outputs, WEIGHTS, MASKS, [*[X + i for i in range(1, 50)], MEMORY])
-    assert search.call_count == MOST_MEMORIES + 1
-    assert search.call_args_list[1].args[0][1].shape == MEMORY.shape
+    assert search.call_count == MOST_MEMORIES + 2
+    assert search.call_args_list[2].args[0][1].shape == MEMORY.shape
+
+
+def test_an_inverted_mask_is_named_though_one_side_also_hides_queries() -> None:
+    words = MASKS["words"] * (np.arange(4) < 3)  # each example has padding
+    x = X * words[..., None]  # equal keys of the padding: heads and scale do not matter if only they are attended to
+    outputs = attend(2, words, x, x), attend(2, 1 - words, x, x)
+    outputs[0][words == 0] = 7  # as from a mask of the queries
+    explanation = explain_whole_attention(LAYER, x, outputs, WEIGHTS, {"words": words})
+    assert explanation is not None
+    assert explanation.sentence == "attention's mask is words in A and inverted words in B"
 
 
 @pytest.mark.parametrize("side", ["A", "B"])

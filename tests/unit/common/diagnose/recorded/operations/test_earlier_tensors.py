@@ -1,6 +1,9 @@
 """Tests of the tensors with which the difference of later ones begins."""
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.explanation import explain_operations
@@ -95,3 +98,26 @@ def test_another_mask_is_named_though_the_scripts_write_masks_differently() -> N
     assert explanation.cause == "operation"
     assert "add in test_earlier_tensors.py:" in explanation.sentence
     assert "softmax" not in explanation.sentence.partition("`")[0]
+
+
+IMAGES = STREAM.normal(size=(4, 2, 4, 2, 4, 2))  # 8 x 8 pixels in windows of 2 x 2
+POOLINGS: dict[str, Callable[..., object]] = {
+    "max_pool2d": lambda x: np.max(x, (3, 5)),
+    "avg_pool2d": lambda x: np.mean(x, (3, 5)),
+}
+
+
+def _pool(name: str) -> OperationTrace:
+    script = Script(images=IMAGES)
+    pooled = script.call(name, POOLINGS[name], script.inputs["images"])
+    flat = script.call("flatten", lambda x: np.reshape(x, (4, -1)), script.call("tanh", np.tanh, pooled))
+    return script.finish(script.call("mean", np.mean, script.call("exp", np.exp, flat)))
+
+
+@pytest.mark.parametrize("names", [("max_pool2d", "avg_pool2d"), ("avg_pool2d", "max_pool2d")])
+def test_an_average_in_place_of_a_maximum_is_named(names: tuple[str, str]) -> None:
+    """An average may be the end of a chain of multiples of a tensor, but here it is the counterpart of the maximum."""
+    explanation = _explain(*map(_pool, names))
+    assert (explanation.cause, explanation.confirmed) == ("operation", True)
+    assert explanation.sentence.startswith(f"loss: from tensors with the same numbers A computes {names[0]} in ")
+    assert f", and B {names[1]} in test_earlier_tensors.py:" in explanation.sentence

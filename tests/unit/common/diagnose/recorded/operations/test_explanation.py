@@ -451,3 +451,37 @@ def test_zeros_to_which_a_script_adds_rows_are_no_missing_operation() -> None:
     explanation = _explain(add_rows("A", has_zeros=True), add_rows("B", has_zeros=False))
     assert explanation is not None
     assert "compute zeros" not in explanation.sentence
+
+
+def test_arguments_in_another_order_are_named() -> None:
+    """B passes the state of a cell as its input."""
+    updates, state = np.random.default_rng(2).normal(size=(2, 8, 3))
+
+    def call_cell(is_exchanged: bool) -> OperationTrace:
+        script = Script(updates=updates, state=state)
+        x, h = (script.call("mul", np.multiply, x, to_tensor(2.0)) for x in script.inputs.values())
+        x, h = (h, x) if is_exchanged else (x, h)
+        moved = script.call("GRUCell", lambda x, h: x + 2 * h, script.name("layer/cell/input", x), h)
+        return script.finish(script.call("mean", np.mean, moved))
+
+    names = "layer/cell/input", "layer/cell/input"
+    explanation = explain_operations(make_pair(call_cell(False), call_cell(True)), "before cell", *names)
+    assert explanation is not None
+    assert explanation.confirmed
+    assert explanation.sentence.startswith("before cell: the same tensors are passed in another order: GRUCell in ")
+
+
+@pytest.mark.parametrize("takes_part", [True, False])
+def test_a_loss_of_a_part_of_the_outputs_is_named(takes_part: bool) -> None:
+    """Only one script takes the last time step, and it calls another loss function."""
+
+    def compute(is_last: bool, name: str) -> OperationTrace:
+        script = Script(x=np.stack([LOGITS, 2 * LOGITS], 1))
+        x = script.name("layer/out/output", script.call("mul", np.multiply, script.inputs["x"], to_tensor(2.0)))
+        x = script.call("getitem", lambda x, index: x[:, -1], x, index="[:, -1]") if is_last else x
+        squares = script.call(name, np.square if is_last else np.abs, x)
+        return script.finish(script.call("mean", np.mean, squares))
+
+    explanation = _explain(compute(not takes_part, "square"), compute(takes_part, "pow"))
+    assert explanation is not None
+    assert ("takes a part [8, 3] of [8, 2, 3]" in explanation.sentence) or "[:, -1]" in explanation.sentence

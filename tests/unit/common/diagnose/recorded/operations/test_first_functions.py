@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 
 from common.diagnose.recorded.operations.explanation import explain_operations
 from common.diagnose.recorded.operations.operation_names import LOSS
@@ -103,3 +104,34 @@ def test_activation_that_one_side_does_not_apply_is_named(is_reversed: bool) -> 
 
 def test_activation_at_another_place_is_not_called_omitted() -> None:
     assert "does not compute" not in _explain(_activate("relu pad exp"), _activate("pad exp relu"))
+
+
+def _lose(function: str, loss: str | None) -> OperationTrace:
+    """Return the operations of a loss of a model that ends in a function. loss: a loss function; None: other code."""
+    script = _make_script()[0]
+    logits, targets = script.inputs["arrays"], to_tensor(ARRAYS > 0)
+    apply = {"softmax": lambda x: softmax(np.asarray(x), -1), "sigmoid": lambda x: expit(np.asarray(x))}[function]
+    probabilities = script.call(function, apply, logits)
+    if loss is not None:
+        return script.finish(script.call(loss, lambda x, y: -np.mean(y * np.log(apply(x))), probabilities, targets))
+    product = script.call("mul", np.multiply, probabilities, targets)
+    logarithms = script.call("log", lambda x: np.log(x + 1), product)
+    return script.finish(script.call("neg", np.negative, script.call("mean", np.mean, logarithms)))
+
+
+@pytest.mark.parametrize(
+    ("function", "loss"),
+    [
+        ("softmax", "cross_entropy"),
+        ("softmax", "SparseSoftmaxCrossEntropyWithLogits"),
+        ("sigmoid", "binary_cross_entropy_with_logits"),
+    ],
+)
+@pytest.mark.parametrize("side", ["A", "B"])
+def test_probabilities_of_a_model_that_a_loss_takes_for_logits_are_named(function: str, loss: str, side: str) -> None:
+    """Both models return probabilities, so that the difference begins at the loss."""
+    traces = [_lose(function, loss), _lose(function, None)]
+    sentence = _explain(*(traces if side == "A" else reversed(traces)))
+    assert sentence.startswith(f"loss: {side} passes the result of {function} in test_first_functions.py:")
+    assert f" to {loss} in test_first_functions.py:" in sentence
+    assert sentence.endswith(", which takes logits")
