@@ -22,7 +22,7 @@ def explain_gradient(a: np.ndarray, b: np.ndarray, tolerance: float) -> Explanat
     for name, gradient in (("B", b), ("A", a)):
         if not gradient.any():
             sentence = f"its gradient is zero in {name}: frozen, or cut off from the loss"
-            return Explanation("no_gradient", sentence)
+            return Explanation("no_gradient", sentence, side=name.lower())
     if (np.isfinite(a) != np.isfinite(b)).any():
         sentence = f"its gradient is finite in {'A' if np.isfinite(a).all() else 'B'} only"
         return Explanation("not_finite", sentence)

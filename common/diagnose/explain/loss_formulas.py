@@ -13,6 +13,7 @@ SMOOTHING_FACTORS = (0.0, 0.05, 0.1, 0.15, 0.2)
 KERAS_EPSILON = 1e-7  # Keras clips probabilities to at least this, and to at most 1 minus this
 BINARY = "binary cross entropy"
 DOUBLE_SIGMOID = "binary cross entropy of probabilities taken as logits"
+NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"  # also a part of the name of the binary one
 MOST_ELEMENTS = 2**22  # size of the outputs above which only the examples that differ most are explained
 MOST_PAIRS = 2**24  # largest number of losses, each of an output and a target, in a broadcast; more take gigabytes
 
@@ -56,14 +57,20 @@ def _name_cause(formula_a: str, formula_b: str) -> str:
     return "broadcast_in_loss" if "broadcast" in difference else difference.split(" of ")[0].replace(" ", "_")
 
 
-def compute_formulas(outputs: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the losses [n] of every formula that fits the shapes, by the formula's name in reports."""
+def compute_formulas(outputs: np.ndarray, labels: np.ndarray, are_logits: bool = False) -> dict[str, np.ndarray]:
+    """Return the losses [n] of every formula that fits the shapes, by the formula's name in reports.
+
+    Args:
+        outputs: Outputs [n, ...] of the model.
+        labels: Labels [n, ...].
+        are_logits: Whether the outputs are known to be no probabilities. Else those from 0 to 1 count as probabilities.
+    """
     losses: dict[str, np.ndarray] = {}
     if outputs.ndim == 2 and labels.ndim == 1 and labels.dtype.kind in "iu":
         losses |= _compute_cross_entropies(outputs, labels)
     rows, targets = outputs.reshape(len(outputs), -1), np.asarray(labels, np.float64).reshape(len(outputs), -1)
     if rows.shape == targets.shape:
-        losses |= _compute_regression_losses(rows, targets)
+        losses |= _compute_regression_losses(rows, targets, are_logits)
     return losses
 
 
@@ -89,7 +96,7 @@ def _compute_binary_cross_entropy(logits: np.ndarray, targets: np.ndarray) -> np
     return losses
 
 
-def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray, are_logits: bool) -> dict[str, np.ndarray]:
     """Return the losses [n] of outputs [n, values] for targets [n, values]."""
     error = outputs - targets
     squares = error**2
@@ -101,11 +108,15 @@ def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray) -> dict
         "huber loss": np.where(squares < 1, squares / 2, np.abs(error) - 0.5).mean(1),
         BINARY: _compute_binary_cross_entropy(outputs, targets),
     }
-    if outputs.min() >= 0 and outputs.max() <= 1 and targets.min() >= 0 and targets.max() <= 1:
-        clipped = np.clip(outputs, KERAS_EPSILON, 1 - KERAS_EPSILON)
+    clipped = np.clip(outputs, KERAS_EPSILON, 1 - KERAS_EPSILON)
+    of_clipped = -(targets * np.log(clipped) + (1 - targets) * np.log1p(-clipped)).mean(1)
+    are_shares = targets.min() >= 0 and targets.max() <= 1
+    if not are_logits and are_shares and outputs.min() >= 0 and outputs.max() <= 1:
         losses[DOUBLE_SIGMOID] = losses.pop(BINARY)
-        losses[BINARY] = -(targets * np.log(clipped) + (1 - targets) * np.log1p(-clipped)).mean(1)
+        losses[BINARY] = of_clipped
     else:
+        if are_shares:
+            losses[f"binary {NOT_FROM_LOGITS}"] = of_clipped
         losses[DOUBLE_SIGMOID] = _compute_binary_cross_entropy(expit(outputs), targets)
     if targets.shape[1] == 1 and targets.size**2 <= MOST_PAIRS:
         all_pairs = outputs - targets.T  # [n, n]: every output against every target

@@ -110,6 +110,8 @@ def _explain_scale(gradients: StepGradients) -> Explanation | None:
         sentence = "the momentum includes the learning rate: its slot is the rate times torch's"
         return Explanation("rate_inside_velocity", sentence)
     if np.isclose(factor, 1.0, rtol=tolerance):
+        if settings.max_grad_norm is None:
+            return None
         sentence = f"the gradients are not clipped to the norm {settings.max_grad_norm} (theirs is {norm:.4g})"
         return Explanation("not_clipped", sentence)
     reported_factor = clip_factor(gradients.reported_norm, settings.max_grad_norm)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
 from common.diagnose.recorded.losses.loss_settings import SEVERAL
+from common.diagnose.recorded.operations.operation_names import KEEPING, PRODUCTS, normalize_name
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import is_close
 from common.map.array_differences import relative_difference
@@ -80,9 +81,13 @@ def _convert_logits(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray,
         of_side, of_other = outputs[index], outputs[1 - index]
         if (probabilities := _align_with_logits_of_keras(side, of_side, of_other)) is not None:
             return (of_side, probabilities) if index == 0 else (probabilities, of_side)
-        probabilities = None
-        if all(form != LOGITS for _, form in find_forms((b, a)[index])):  # otherwise the other side has it twice
+        if (CLASSES, LOG_PROBABILITIES) in find_forms(side) and is_close(np.exp(of_side), of_other, EQUAL):
+            return (np.exp(of_side), of_other) if index == 0 else (of_other, np.exp(of_side))
+        probabilities, forms_of_other = None, find_forms((b, a)[index])
+        if all(form != LOGITS for _, form in forms_of_other):  # otherwise the other side has it twice
             probabilities = _apply_function_of_loss(side, of_side, of_other)
+            if probabilities is None and _list_forms_of_loss(side):  # perhaps losses of two kinds
+                probabilities = _convert(of_side, of_other, forms_of_other)
         if probabilities is None:
             probabilities = _apply_function_of_script(side, of_side, of_other)
         if probabilities is not None:
@@ -148,6 +153,19 @@ def _find_class_axis(outputs: np.ndarray, form: tuple[str, str]) -> int:
     values = np.exp(outputs) if form[1] == LOG_PROBABILITIES else outputs
     is_second = outputs.ndim > 2 and np.allclose(values.sum(1), 1, atol=SUM_TOLERANCE)
     return 1 if is_second and not np.allclose(values.sum(-1), 1, atol=SUM_TOLERANCE) else -1
+
+
+def returns_logits(side: RecordedSide) -> bool:
+    """Check whether the first output of a model is the result of a layer with weights, and not of an activation."""
+    trace = side.record.ranks[0].operations
+    if trace is None:
+        return False
+    number = next((number for name, number in trace["names"].items() if name.startswith("batch/0/output/")), None)
+    producers = {output: operation for operation in trace["operations"] for output in operation["outputs"]}
+    while number in producers and normalize_name(producers[number]) in KEEPING:
+        number = next(iter(producers[number]["inputs"]), None)
+    name = normalize_name(producers[number]) if number in producers else ""
+    return name in PRODUCTS or name.startswith("conv")
 
 
 def find_forms(side: RecordedSide) -> list[tuple[str, str]]:

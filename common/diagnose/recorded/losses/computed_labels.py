@@ -9,7 +9,7 @@ import numpy as np
 from common.diagnose.recorded.example_order import ArrayPair
 from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.operations.operation_names import KEEPING, normalize_name
-from common.diagnose.recorded.preparation import explain_preparation
+from common.diagnose.recorded.preparation import LABELS_TRANSPOSED, explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 
@@ -27,6 +27,9 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False
+    explanation = explain_preparation(label.a, label.b, is_label=True)
+    if explanation.cause == LABELS_TRANSPOSED:
+        return False
     is_made = _is_made(pair.a, label.name) and _is_made(pair.b, label.name_b)
     if is_made and (is_constant(label.a) or is_constant(label.b)):  # such as the places of the positive pairs
         return True
@@ -37,7 +40,6 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
         return False
     if label.a.shape == label.b.shape and np.allclose(label.a, np.negative(label.b)):
         return True  # the loss of one script adds what the loss of the other one subtracts
-    explanation = explain_preparation(label.a, label.b, is_label=True)
     return not explanation.confirmed or explanation.cause == "shape"
 
 

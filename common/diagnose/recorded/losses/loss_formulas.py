@@ -8,6 +8,7 @@ from scipy.special import log_softmax, softmax
 from common.diagnose.explain.loss_formulas import (
     DOUBLE_SIGMOID,
     KERAS_EPSILON,
+    NOT_FROM_LOGITS,
     SMOOTHING_FACTORS,
     compute_formulas,
     encode_one_hot,
@@ -18,13 +19,13 @@ from common.diagnose.recorded.losses.regularizers import PENALTY
 CLOSE = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 1e-2}
 IGNORED_LABEL = -100
 DOUBLE_SOFTMAX = "cross entropy of probabilities taken as logits"
-NOT_FROM_LOGITS = "cross entropy of logits taken as probabilities"
+LOSS_REDUCTION = "loss_reduction"  # name of the cause
 WITH_PENALTY = ", plus the penalty of the regularizers"
 
 
 def find_formulas(
     outputs: np.ndarray, labels: np.ndarray, loss: float, precision: str, weights: np.ndarray | None = None,
-    ignored: object = None,
+    ignored: object = None, are_logits: bool = False,
 ) -> list[str]:  # fmt: skip
     """Return the names of the formulas that compute a loss from the outputs and labels of a micro-batch.
 
@@ -35,6 +36,7 @@ def find_formulas(
         precision: Precision of the outputs.
         weights: Weights of the labels [n, ...], if the loss function received weights of classes or examples.
         ignored: The class that the loss function ignores, if there is one.
+        are_logits: Whether the outputs are known to be no probabilities.
     """
     if labels.dtype.kind in "iu" and isinstance(ignored, int):
         labels = np.where(labels == ignored, IGNORED_LABEL, labels.astype(np.int64))
@@ -43,20 +45,21 @@ def find_formulas(
     weights = None if weights is None or weights.size != labels.size else weights
     tolerance = CLOSE[precision] * max(abs(loss), 1e-3)
     with np.errstate(all="ignore"):  # outputs may have huge numbers, or NaN, which no loss equals
-        candidates = list_formulas(outputs.astype(np.float64), labels, weights)
+        candidates = list_formulas(outputs.astype(np.float64), labels, weights, are_logits)
         return [name for name, value in candidates if abs(value - loss) <= tolerance]
 
 
 def list_formulas(
-    outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+    outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None, are_logits: bool = False
 ) -> Iterator[tuple[str, float]]:
     """Yield the names and values of all formulas that fit the shapes, the most usual first."""
-    if outputs.ndim == labels.ndim + 1 and labels.dtype.kind in "iu" and outputs.shape[:-1] == labels.shape:
+    has_classes = outputs.shape[-1] > 1 and labels.dtype.kind in "iu"
+    if has_classes and outputs.ndim == labels.ndim + 1 and outputs.shape[:-1] == labels.shape:
         yield from _list_cross_entropies(outputs.reshape(-1, outputs.shape[-1]), labels.ravel(), labels, weights)
         return
     if len(outputs) != len(labels):
         return  # the loss is computed from a part of the outputs, such as those of the nodes of a graph
-    for name, losses in compute_formulas(outputs, labels).items():
+    for name, losses in compute_formulas(outputs, labels, are_logits).items():
         if weights is not None and weights.size == losses.size:
             yield from _weigh(name, losses, weights.ravel())
         reductions = {"mean": losses.mean(), "sum": losses.sum()}
@@ -166,4 +169,4 @@ def name_difference(a: str, b: str) -> str:
         return "label_smoothing" if both else "loss_function"
     if "ignored" in reduction_a + reduction_b or "other than 0" in reduction_a + reduction_b:
         return "ignored_labels"
-    return "class_weights" if "weight" in reduction_a + reduction_b else "loss_reduction"
+    return "class_weights" if "weight" in reduction_a + reduction_b else LOSS_REDUCTION

@@ -35,11 +35,13 @@ REDUCTIONS = {"sum_over_batch_size": "mean", "auto": "mean", "mean_with_sample_w
 KL_REDUCTIONS = {"batchmean": "mean", "mean": "mean over examples and classes"}
 # The reduction of PyTorch's ctc_loss: Keras's CTC averages over the examples
 CTC_REDUCTIONS = {"mean": "mean of losses divided by the numbers of labels"}
+POSITIVE_WEIGHT = "weight of positive labels"
+LISTED = 3  # number of different weights that a sentence names
 MOST_LETTERS = 60  # of the name of a function in a sentence
 NOT_IGNORED = (-100, None)  # values of ignore_index with which no class is ignored
 CAUSES = {  # the cause in diagnosis.json by the name of the setting that differs
     "label smoothing": "label_smoothing", "reduction": "loss_reduction", "ignored class": "ignored_labels",
-    "kind": "loss_function",
+    "kind": "loss_function", POSITIVE_WEIGHT: "class_weights",
 }  # fmt: skip
 
 
@@ -88,7 +90,7 @@ def compare_loss_settings(stage: Stage, pair: RecordPair) -> None:
             continue
         if name == "ignored class" and not _has_ignored_labels(pair, {value, b[name]} - {None}):
             continue
-        if name == "kind" and any(map(is_of_script, losses)):
+        if name in ("kind", POSITIVE_WEIGHT) and any(map(is_of_script, losses)):
             continue  # a name shows nothing: the stage "loss" compares what the function computes
         if value != b[name] and not (name != "kind" and a["kind"] != b["kind"]):
             stage.add_mismatch(f"loss: {name}")
@@ -106,11 +108,15 @@ def _read_effective_settings(side: RecordedSide) -> dict[str, object]:
     loss = side.record.facts["loss"]
     assert loss is not None
     settings, step = read_loss_settings(loss), side.record.steps[0]
-    labels = [
-        label
+    named = [
+        (name, label)
         for rank, number in side.batches.list_micro_batches(step)
-        for label in side.batches.read_micro_batch(step, rank, number, "label").values()
+        for name, label in side.batches.read_micro_batch(step, rank, number, "label").items()
     ]
+    labels = [label for _, label in named]
+    weights = next((label for name, label in named if name == "pos_weight"), None)
+    different = [1.0] if weights is None else [float(x) for x in np.unique(weights)[:LISTED]]
+    settings[POSITIVE_WEIGHT] = different[0] if len(different) == 1 else different
     if settings["kind"] == KL and _are_hard(labels):
         settings.update({"kind": CROSS_ENTROPY, "reduction": BY_SCRIPT})
     if settings["kind"] == CTC and settings["reduction"] == "sum":

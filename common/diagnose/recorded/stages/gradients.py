@@ -4,7 +4,8 @@ A is the reference record of a diagnosis, and B the record that is compared with
 difference that rounding alone causes in it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -84,9 +85,23 @@ def read_paired_gradients(
     pairs = {}
     for match in pair.models.variables:
         a, b = match.read_a(gradients_a, is_gradient=True), match.read_b(gradients_b, is_gradient=True)
+        if a is None and b is not None and gradients_a and _may_lack_gradient(pair.a, match.names_a, step):
+            a = np.zeros_like(b)
+        elif b is None and a is not None and gradients_b and _may_lack_gradient(pair.b, match.names_b, step):
+            b = np.zeros_like(a)
         if a is not None and b is not None and a.shape == b.shape:
             pairs[match.title] = a.astype(np.float64), b.astype(np.float64)
     return pairs
+
+
+def _may_lack_gradient(side: RecordedSide, names: Sequence[str], step: int) -> bool:
+    """Check whether an optimizer would update variables, but receives no gradient of any of them."""
+    optimizer = side.optimizer
+    if optimizer is None or not side.trainable.issuperset(names):
+        return False
+    if not {*names}.isdisjoint([*optimizer["missing"], *optimizer["frozen"]]):
+        return False
+    return {f"gradient/{name}" for name in names}.isdisjoint(side.record.ranks[0].open_step(step).names)
 
 
 def _compare_step(
@@ -147,6 +162,9 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
     if explanation:
         stage.add_explanation(next(iter(differing)), explanation, prefix=f"step {step}: ")
         return
+    if step == pair.equal_steps[0] and (lost := _explain_lost(pair, differing)) is not None:
+        stage.add_explanation(next(iter(differing)), lost, prefix=f"step {step}: ")
+        return
     if step == pair.equal_steps[0] or len(differing) < len(read_paired_gradients(pair, step)):
         for title, (a, b) in differing.items():
             explanation = explain_gradient(a, b, TOLERANCE)
@@ -160,11 +178,24 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
     if not stage.causes and step == pair.equal_steps[0] and (stopped := explain_stopped_gradients(pair)):
         stage.add_explanation(next(iter(differing)), stopped, prefix=f"step {step}: ")
     if not stage.causes and not _have_other_updates(pair, step):
-        names = ", ".join([*differing][:LISTED]) + (" and others" if len(differing) > LISTED else "")
         count = len(differing)
         sentence = f"step {step}: {count} gradient{'s differ' if count > 1 else ' differs'} though the loss is the "
-        sentence += f"same: {names}"
+        sentence += f"same: {_list_titles(differing)}"
         stage.add_cause("gradient", "b", next(iter(differing)), sentence, confirmed=False)
+
+
+def _explain_lost(pair: RecordPair, differing: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Explanation | None:
+    """Name the operation through which one script computes no gradient, if all gradients that differ are zero there."""
+    zero_sides = [{name for name, x in zip("ab", both, strict=True) if not x.any()} for both in differing.values()]
+    stopped = explain_stopped_gradients(pair) if all(zero_sides) else None
+    if stopped is None or any(stopped.side not in sides for sides in zero_sides):
+        return None
+    return replace(stopped, sentence=f"{stopped.sentence}: {_list_titles(differing)} get none", confirmed=True)
+
+
+def _list_titles(differing: Iterable[str]) -> str:
+    titles = [*differing]
+    return ", ".join(titles[:LISTED]) + (" and others" if len(titles) > LISTED else "")
 
 
 def _have_other_updates(pair: RecordPair, step: int) -> bool:

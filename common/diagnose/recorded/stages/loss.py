@@ -14,6 +14,7 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.differing_calls import describe_exchanged_calls
 from common.diagnose.recorded.example_order import pair_arrays
+from common.diagnose.recorded.losses.backward_passes import explain_passes
 from common.diagnose.recorded.losses.label_counts import find_ignored_class, have_other_tokens
 from common.diagnose.recorded.losses.label_forms import (
     list_class_layouts,
@@ -23,6 +24,7 @@ from common.diagnose.recorded.losses.label_forms import (
 )
 from common.diagnose.recorded.losses.loss_formulas import (
     DOUBLE_SOFTMAX,
+    LOSS_REDUCTION,
     NOT_FROM_LOGITS,
     WITH_PENALTY,
     count_common_parts,
@@ -37,6 +39,7 @@ from common.diagnose.recorded.losses.script_formulas import find_script_formulas
 from common.diagnose.recorded.losses.step_losses import find_closest_losses
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations, is_rounding
 from common.diagnose.recorded.operations.operation_names import LOSS
+from common.diagnose.recorded.output_activation import returns_logits
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import rounding_tolerance
@@ -75,7 +78,7 @@ def compare_losses(pair: RecordPair) -> Stage:
         step = pair.steps[len(pair.equal_steps)]
         reason = "the scripts draw other random numbers" if step in pair.orders else "the batches differ"
         stage.omit(pair.get_stage("data").omission or reason, extent=f"only compared before step {step}")
-    if not _add_not_finite(stage, pair):
+    if not (_add_not_finite(stage, pair) or _add_passes(stage, pair)):
         _explain(stage, pair, differing_steps if may_begin_here else [])
     return stage
 
@@ -138,6 +141,16 @@ def _add_not_finite(stage: Stage, pair: RecordPair) -> bool:
     return True
 
 
+def _add_passes(stage: Stage, pair: RecordPair) -> bool:
+    """Check whether only one script computes another backward pass through the model, and add it as the cause."""
+    losses = find_closest_losses(pair, pair.equal_steps[0])
+    if losses is None or not stage.checks or not stage.checks[0].begins_here:
+        return False
+    passes = explain_passes(pair, pair.equal_steps[0], losses)
+    _add_terms(stage, [] if passes is None else [passes])
+    return passes is not None
+
+
 def _add_terms(stage: Stage, explanations: list[Explanation]) -> None:
     for explanation in explanations:
         stage.add_explanation("loss", explanation)
@@ -188,6 +201,8 @@ def _explain_factor(stage: Stage, pair: RecordPair, factor: float) -> None:
             sentence = f"the loss of B is {factor:.6g} times A's: the number of {words} is {number}"
             stage.add_cause("scaled_loss", "b", "loss", sentence)
             return
+    if any(cause.tensor == "loss" for cause in pair.get_stage("hyperparameters").causes):
+        return  # the loss functions are known to differ
     regularized = list_activity_regularizers(pair.sides)
     regularizers = f", and the activity regularizer of {', '.join(regularized)}" if regularized else ""
     sentence = f"from equal outputs B computes {factor:.6g} times A's loss: compare the loss functions{regularizers}"
@@ -214,6 +229,11 @@ def explain_formulas(stage: Stage, pair: RecordPair, step: int) -> None:
     stage.add_mismatch("formula of the loss")
     explanation = Explanation(cause, f"the loss of A is {a}; that of B is {b}", side=side)
     stage.add_explanation("loss", add_lines(explanation, pair, LOSS, LOSS))
+    reductions = [name.partition(", ")[2] for name in (a, b)]
+    if cause == "class_weights" or reductions[0] == reductions[1]:  # the scripts reduce what their losses return
+        settings = pair.get_stage("hyperparameters")
+        settings.causes = [other for other in settings.causes if other.cause != LOSS_REDUCTION]
+        settings.checks = [check for check in settings.checks if check.tensor != "loss: reduction"]
     if cause in ("double_softmax", "double_sigmoid"):  # explains why the outputs differ: one model has probabilities
         activations = pair.get_stage("activations")
         activations.causes = [other for other in activations.causes if not other.tensor.startswith("output ")]
@@ -237,7 +257,7 @@ def find_side_formulas(
     if script_formulas := find_script_formulas(side, step, precision):
         return script_formulas
     names: list[str] | None = None
-    penalty = compute_penalty(side, step) or other_penalty
+    penalty, are_logits = compute_penalty(side, step) or other_penalty, returns_logits(side)
     for micro_batch in side.batches.list_micro_batches(step):
         facts = side.record.get_step_facts(step)[micro_batch[0]]
         loss, count = facts["losses"][micro_batch[1]], facts["micro_batches"]
@@ -258,7 +278,9 @@ def find_side_formulas(
             for weights in [read_label_weights(part, label)]
             for subtracted, words in ((0.0, ""), *([(penalty, WITH_PENALTY)] if penalty else []))
             for factor in sorted({1, count, 1 / len(side.batches.count_rows(step, *micro_batch))})
-            for name in find_formulas(logits, label, loss * factor - subtracted, precision, weights, ignored)
+            for name in find_formulas(
+                logits, label, loss * factor - subtracted, precision, weights, ignored, are_logits
+            )
         ]
         names = fitting if names is None else [name for name in names if name in fitting]
     # Half a formula comes last, because it may also be the whole formula, divided by two replicas

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax
 
 from common.diagnose.explain import loss_formulas
 from common.diagnose.explain.loss_formulas import compute_formulas, explain_losses
@@ -52,3 +52,22 @@ def test_a_large_batch_is_not_paired_with_itself(monkeypatch: pytest.MonkeyPatch
     assert any("broadcast" in name for name in compute_formulas(OUTPUTS, TARGETS))
     monkeypatch.setattr(loss_formulas, "MOST_PAIRS", 63)
     assert not any("broadcast" in name for name in compute_formulas(OUTPUTS, TARGETS))
+
+
+@pytest.mark.parametrize("are_logits", [True, False])
+def test_logits_from_0_to_1_are_no_probabilities_if_the_model_returns_logits(are_logits: bool) -> None:
+    logits, targets = expit(OUTPUTS), (TARGETS > 0).astype(float)
+    formulas = compute_formulas(logits, targets, are_logits)
+    probabilities = expit(logits) if are_logits else logits
+    expected = -np.where(targets > 0, np.log(probabilities), np.log(1 - probabilities))[:, 0]
+    np.testing.assert_allclose(formulas["binary cross entropy"], expected)
+    assert ("binary cross entropy of logits taken as probabilities" in formulas) == are_logits
+
+
+def test_a_binary_loss_of_probabilities_that_receives_logits_is_named() -> None:
+    targets = (TARGETS > 0).astype(float)
+    clipped = np.clip(OUTPUTS, 1e-7, 1 - 1e-7)
+    a = -np.where(targets > 0, np.log(expit(OUTPUTS)), np.log(expit(-OUTPUTS)))[:, 0]
+    b = -np.where(targets > 0, np.log(clipped), np.log(1 - clipped))[:, 0]
+    sentence = explain_losses(OUTPUTS, targets, a, b).sentence
+    assert sentence.endswith("binary cross entropy of logits taken as probabilities"), sentence

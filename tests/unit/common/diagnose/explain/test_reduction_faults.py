@@ -179,3 +179,11 @@ def test_one_process_has_no_replicas(count: int, cause: str, config: Config) -> 
     explanation = explain_reduction(gradients)
     assert (explanation.cause, "replicas" in explanation.sentence) == (cause, count > 1)
     assert is_unexplained(gradients)
+
+
+def test_gradients_without_a_limit_are_not_called_unclipped(config: Config) -> None:
+    """A factor that is close to 1 is none of a clipping, although it is larger than a rounding error."""
+    gradients = make_gradients(with_optimizer(config, max_grad_norm=None), multiply(TOTAL, 1 + 5e-7))
+    explanation = explain_reduction(gradients)
+    assert not gradients.is_as_expected
+    assert explanation.cause != "not_clipped", explanation.sentence

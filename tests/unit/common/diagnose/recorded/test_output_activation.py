@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 
-from common.diagnose.recorded.output_activation import align_outputs
+from common.diagnose.recorded.output_activation import align_outputs, returns_logits
 
 LOGITS = np.random.default_rng(0).standard_normal((6, 4))
 FORMS = {"logits": LOGITS, "probabilities": softmax(LOGITS, 1), "logarithms": log_softmax(LOGITS, 1)}
@@ -88,3 +88,40 @@ def test_logits_that_the_script_converts_equal_probabilities(name: str, is_first
     np.testing.assert_allclose(aligned[0], aligned[1])
     operation["layer"] = "head"  # the model's own activation follows on other outputs
     assert align_outputs(*sides, outputs) == outputs
+
+
+def test_log_probabilities_equal_the_probabilities_of_a_script_with_its_own_loss() -> None:
+    sides = build_side(*LOSSES["logarithms"]), build_side(False, "own", {})
+    for first, second in ((0, 1), (1, 0)):
+        outputs = FORMS["logarithms"], FORMS["probabilities"]
+        aligned = align_outputs(sides[first], sides[second], (outputs[first], outputs[second]))
+        np.testing.assert_allclose(aligned[0], aligned[1], rtol=1e-12)
+
+
+def test_logits_equal_the_probabilities_that_a_loss_of_another_kind_takes() -> None:
+    """One script passes the logits of each label to a cross entropy; the model of the other one ends in sigmoid."""
+    sides = build_side(*LOSSES["logits"]), build_side(False, "BinaryCrossentropy", {"from_logits": False})
+    aligned = align_outputs(*sides, (LOGITS, expit(LOGITS)))
+    np.testing.assert_allclose(aligned[0], aligned[1], rtol=1e-12)
+    unknown = build_side(True, "own", {})
+    outputs = LOGITS, expit(LOGITS)
+    assert align_outputs(unknown, sides[1], outputs) == outputs  # its loss may take them for probabilities
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ("linear", True),
+        ("Conv2D", True),
+        ("linear squeeze", True),
+        ("linear sigmoid", False),
+        ("linear tanh view", False),
+        ("", False),
+    ],
+)
+def test_a_model_whose_last_operation_has_weights_returns_logits(operations: str, expected: bool) -> None:
+    side, names = build_side(*LOSSES["logits"]), operations.split()
+    assert not returns_logits(side)
+    traced = [{"name": name, "arguments": {}, "inputs": [i], "outputs": [i + 1]} for i, name in enumerate(names)]
+    side.record.ranks[0].operations = {"names": {"batch/0/output/0": len(names)}, "operations": traced}
+    assert returns_logits(side) == expected

@@ -99,3 +99,11 @@ def test_an_array_that_the_other_script_has_elsewhere_is_no_counterpart_of_its_c
     pair = SimpleNamespace(a=side_a, b=side_b, has_followed=True)
     label = ArrayPair("operand_1", TARGETS, rewards, is_label=True, name_b="rewards")
     assert is_computed(pair, label) == has_array  # type: ignore[arg-type]
+
+
+def test_labels_that_one_script_transposes_are_data_though_it_computes_them() -> None:
+    labels = np.arange(12).reshape(3, 4)
+    pair: Any = SimpleNamespace(a=_make_side(_record(is_result=False)), b=_make_side(_record(is_result=True)))
+    transposed = ArrayPair("target", labels, labels.T.reshape(3, 4), is_label=True, name_b="target")
+    assert not is_computed(pair, transposed)
+    assert is_computed(pair, ArrayPair("target", labels, labels[:, ::-1] ** 2, is_label=True, name_b="target"))

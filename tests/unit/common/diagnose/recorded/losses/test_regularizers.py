@@ -133,3 +133,18 @@ def test_a_decoupled_weight_decay_is_no_penalty(tmp_path: Path) -> None:
     b = Squashed("tensorflow", optimizer="adamw", decay=0.0)
     diagnosis = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b"))
     assert "decay_in_loss" not in {cause.cause for cause in diagnosis.causes}
+
+
+@pytest.mark.parametrize(("optimizer", "is_listed"), [("sgd", False), ("adamw", True)])
+def test_a_weight_decay_in_place_of_a_regularizer_is_not_listed_with_the_others(
+    optimizer: str, is_listed: bool, tmp_path: Path
+) -> None:
+    """Only the first weight has a regularizer. A decoupled weight decay has another effect."""
+    a = NumpyScript("torch", optimizer=optimizer, decay=2 * FACTOR)
+    b = Regularized("tensorflow", optimizer=optimizer, decay=0.0)
+    causes = diagnose_records(a.write(tmp_path / "a"), b.write(tmp_path / "b")).causes
+    decays = [cause for cause in causes if cause.cause == "no_weight_decay"]
+    assert [cause.tensor for cause in decays][-1:] == ["weight_decay with L2 regularizers"]
+    assert [cause.tensor for cause in decays][:-1] == ["weight_decay"] * is_listed
+    assert "fc1.weight" not in decays[-1].sentence
+    assert all(name in decays[-1].sentence for name in ("fc1.bias", "fc2.weight", "fc2.bias"))
