@@ -31,6 +31,7 @@ REMEDY_GROUPS = {
     ),
     ("missing_layer",): "add the layer to the model that lacks it, or remove it from the model that has it",
     ("layer_sizes",): "give both layers the same numbers of units, filters and groups",
+    ("other_sizes",): "give the layers of both models the same sizes, or pair them by map=FILE",
     ("missing_parameter", "transposed_kernel", "swapped_weights", "other_weights"):
         "compare the parameter map and the checkpoint",
     ("gate_order", "block_order"): (
@@ -78,9 +79,10 @@ REMEDY_GROUPS = {
     ("not_finite",):
         "look for a mask value or an epsilon that the precision cannot hold, and for an overflow of float16",
     ("lower_precision",): "compute normalizations, softmax and sums in float32",
-    ("label_smoothing", "double_softmax", "double_sigmoid", "broadcast_in_loss", "scaled_loss",
-     "mean_instead_of_losses", "loss_function"):
+    ("double_softmax", "double_sigmoid"): "pass logits to a loss that takes logits, without a softmax or sigmoid",
+    ("label_smoothing", "broadcast_in_loss", "scaled_loss", "mean_instead_of_losses", "loss_function"):
         "compare the loss functions: each returns one loss for each example",
+    ("added_backward_pass",): "detach the outputs of the model from which the other loss is computed",
     ("not_trained", "no_gradient", "padding_row", "scaled_gradient", "transposed_gradient", "gradient"):
         "look for frozen layers, `padding_idx`, `stop_gradient` and `detach`",
     ("tied_on_one_side",): "tie the output's weight to the embedding on both sides",
@@ -88,11 +90,10 @@ REMEDY_GROUPS = {
         "reduce the gradients once: DDP already averages them, Keras sums them; weight the losses accordingly",
     ("reduced_in_bfloat16", "reduced_in_float16", "reduced_in_float32"):
         "look for a compression in the strategy, such as `strategy.comm_hook`",
-    ("not_clipped", "clipped_per_variable", "clipped_before_reduction", "clipping_norm", "clipped_by_value",
-     "clipping"):
+    ("not_clipped", "clipped_per_variable", "clipped_before_reduction", "clipped_by_value", "clipping"):
         "clip the reduced gradients in the same way: Keras's `clipnorm` is per variable, `global_clipnorm` is not, and "
         "`clipvalue` clips each element",
-    ("clipped_per_row",): (
+    ("clipped_per_row", "clipping_norm"): (
         "clip the same array on both sides: Keras clips the rows of a sparse gradient before it adds the rows of one "
         "index; add them first with `tf.convert_to_tensor`"
     ),
@@ -141,6 +142,8 @@ REMEDY_GROUPS = {
         "call `scaler.unscale_` before clipping, and compare the scale at the start",
     ("attention_mask_missing", "special_tokens", "padding_length", "truncation_length"):
         "compare the arguments of the tokenizer, and pass its attention mask to the model",
+    ("go_backwards",): "let both layers go through the sequence in the same direction",
+    ("labels_transposed",): "flatten the outputs and the labels in the same order of the axes",
     ("labels_shifted",): "number the labels from the same number, and cut inputs and labels at the same positions",
     ("normalization", "channel_order", "prepared_differently"):
         "compare mean, standard deviation, RGB or BGR, resizing and antialiasing",
@@ -153,6 +156,7 @@ REMEDY_GROUPS = {
     ("zero_grad_missing", "dropped_micro_batches", "update_without_backward"): "call `zero_grad` once for each update",
     ("accumulation_not_divided", "accumulation_divided_twice"):
         "divide the loss of each micro-batch by the number of micro-batches, once",
+    ("accumulation_steps",): "use the same number of micro-batches for an update",
     ("sampler_padding", "last_batch_dropped", "repeated_batch"):
         "use the same `drop_last`, and draw a new batch for each step",
     ("weights_changed",): "evaluate averaged weights in a copy of the model",

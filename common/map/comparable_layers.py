@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from common.map.sublayers import LayerPair, Sublayer
+from common.map.torch_layers import RECURRENT_KINDS
 
 ATTENTION = "attention"
 
@@ -23,8 +24,8 @@ class ComparableLayers:
         torch: The paths of PyTorch's layers in the order of execution: the first one receives the input, and the last
             one returns the output. Usually there is one.
         keras: The paths of Keras's layers in the same order.
-        torch_settings: The settings of PyTorch's layer that decide its output; empty for several sublayers.
-        keras_settings: The settings of Keras's layer that decide its output; empty for several sublayers.
+        torch_settings: The settings of PyTorch's layer that decide its output; those that several ones share.
+        keras_settings: The settings of Keras's layer that decide its output; those that several ones share.
     """
 
     kind: str
@@ -48,11 +49,22 @@ def list_comparable_layers(layer_pairs: Sequence[LayerPair]) -> list[ComparableL
             continue
         if len(group) > 1:
             kind = ATTENTION if kinds == {"linear"} else group[-1].torch.kind
-            comparable.append(ComparableLayers(kind, torch, keras, {}, {}))
+            # The directions and layers of a recurrent layer have the settings that all of them share
+            is_recurrent = kinds <= {*RECURRENT_KINDS.values()}
+            settings_of_torch = _join_settings([pair.torch for pair in group] if is_recurrent else [])
+            settings_of_keras = _join_settings([pair.keras for pair in group] if is_recurrent else [])
+            comparable.append(ComparableLayers(kind, torch, keras, settings_of_torch, settings_of_keras))
         else:
             pair = group[0]
             comparable.append(ComparableLayers(pair.torch.kind, torch, keras, pair.torch.settings, pair.keras.settings))
     return comparable
+
+
+def _join_settings(sublayers: Sequence[Sublayer]) -> dict[str, object]:
+    """Return the settings that all sublayers have."""
+    first = sublayers[0].settings if sublayers else {}
+    missing = object()
+    return {k: x for k, x in first.items() if all(layer.settings.get(k, missing) == x for layer in sublayers)}
 
 
 def _group_pairs(layer_pairs: Sequence[LayerPair]) -> list[list[LayerPair]]:

@@ -10,6 +10,7 @@ from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalt
 from common.diagnose.recorded.losses.step_losses import find_closest_losses
 from common.diagnose.recorded.record_pair import RecordPair
 
+STATE_CAUSES = ("state_not_carried", "state_not_reset")
 EFFECT_SHARE = 0.25  # share of the tolerance that a loss and its gradients exceed if a difference changes them
 LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
 OUTPUT = "output "  # the begin of the names of outputs in the stage "activations"
@@ -18,7 +19,9 @@ OUTPUT = "output "  # the begin of the names of outputs in the stage "activation
 def may_be_without_effect(pair: RecordPair) -> bool:
     """Check whether the batches differ, or were not compared, although B's script got those of A's record."""
     data = pair.get_stage("data")
-    return pair.has_followed and bool(data.causes or data.omission)
+    # A state acts little at first, and more in each step
+    has_other_states = any(cause.cause in STATE_CAUSES and cause.confirmed for cause in data.causes)
+    return pair.has_followed and not has_other_states and bool(data.causes or data.omission)
 
 
 def accept_data(pair: RecordPair, data: Stage) -> Stage:
@@ -40,12 +43,16 @@ def accept_data(pair: RecordPair, data: Stage) -> Stage:
     return accepted
 
 
-def is_without_effect(pair: RecordPair) -> bool:
+def is_without_effect(pair: RecordPair, step: int) -> bool:
     """Check whether stages that were compared after `accept_data` show that the batches are the same for the training.
 
-    The loss and the gradients of the first step are then equal, and no later ones begin to differ.
+    The loss and the gradients of the step are then equal, and no later ones begin to differ.
+
+    Args:
+        pair: The records.
+        step: The first step whose batches differ.
     """
-    checks = _list_first_checks(pair)
+    checks = _list_checks(pair, step)
     if not checks or any(check.difference > EFFECT_SHARE * check.tolerance or check.may_hide_any for check in checks):
         return False
     stages = [pair.get_stage(name) for name in ("activations", "loss", "gradients")]
@@ -114,9 +121,13 @@ def _drop_activations_without_effect(pair: RecordPair) -> None:
 
 def _list_first_checks(pair: RecordPair) -> list[TensorCheck]:
     """Return the checks of the loss and of the gradients of the first step; none unless both are compared."""
-    start = f"step {pair.equal_steps[0]}: " if pair.equal_steps else ""
+    return _list_checks(pair, pair.equal_steps[0]) if pair.equal_steps else []
+
+
+def _list_checks(pair: RecordPair, step: int) -> list[TensorCheck]:
+    """Return the checks of the loss and of the gradients of a step; none unless both are compared."""
     checks = [
-        [check for check in pair.get_stage(name).checks if start and check.tensor.startswith(start)]
+        [check for check in pair.get_stage(name).checks if check.tensor.startswith(f"step {step}: ")]
         for name in ("loss", "gradients")
     ]
     return [check for of_stage in checks for check in of_stage] if all(checks) else []

@@ -14,6 +14,7 @@ from common.diagnose.recorded.example_order import count_known, pair_arrays, pro
 from common.diagnose.recorded.operations.stopped_gradients import explain_call_without_gradient
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import LABELS
+from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_axis import takes_time_first
 
 
@@ -40,7 +41,7 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
     earlier = [number for number in pair.steps if number < step]
     smaller, larger = pair.sides if counts[0] < counts[1] else pair.sides[::-1]
     if not earlier or min(counts) >= min(sum(smaller.batches.count_examples(number)) for number in earlier):
-        return Explanation("batch_size", difference)
+        return _explain_accumulation(smaller, larger, step, difference) or Explanation("batch_size", difference)
     name, extra = larger.name.upper(), abs(counts[1] - counts[0])
     pairs, *_ = pair_arrays(smaller.batches.read_step(step, "input"), larger.batches.read_step(step, "input"))
     arrays = [array for array in pairs if array.name != LABELS]
@@ -58,6 +59,22 @@ def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explan
     )
     sentence += f"does {name} drop the last batch (drop_last)?"
     return Explanation("last_batch_dropped", sentence, confirmed=False, side=larger.name)
+
+
+def _explain_accumulation(
+    smaller: RecordedSide, larger: RecordedSide, step: int, difference: str
+) -> Explanation | None:  # fmt: skip
+    """Check whether only the number of micro-batches of a step differs, and not their sizes."""
+    few, many = (side.batches.count_examples(step) for side in (smaller, larger))
+    sizes = {*few, *many}
+    has_ranks = len(smaller.record.ranks) > 1 or len(larger.record.ranks) > 1
+    if has_ranks or len(few) == len(many) or len(sizes) > 1:
+        return None
+    sentence = (
+        f"{difference}: {larger.name.upper()} adds the gradients of {len(many)} micro-batches of {sizes.pop()} before "
+        f"its update, and {smaller.name.upper()} those of {len(few)}"
+    )
+    return Explanation("accumulation_steps", sentence, side=larger.name)
 
 
 def _explain_time_axis(pair: RecordPair, step: int) -> Explanation | None:

@@ -48,6 +48,8 @@ def translate_attributes(layer: LayerFacts, is_torch: bool) -> dict[str, object]
         values["momentum"] = round(1 - momentum, 12)
     if find_common_kind(layer["kind"]) in RECURRENT:
         values.update(_list_activations(layer["attributes"], is_torch))
+        if layer.get("composite") is None:  # the backward layer of a Bidirectional goes backwards
+            values["go_backwards"] = layer["attributes"].get("go_backwards", False)
     return values
 
 

@@ -12,6 +12,7 @@ from common.diagnose.rounding import is_close
 
 ALIKE = 0.9  # least correlation of two arrays that show the same images, resized in another way
 TOLERANCE = 1e-4  # largest relative error of a formula that explains an array
+LABELS_TRANSPOSED = "labels_transposed"  # name of the cause
 
 
 def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explanation:
@@ -126,7 +127,10 @@ def _explain_mirrored(a: np.ndarray, b: np.ndarray) -> Explanation | None:
 
 
 def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether labels are shifted, in their values or in their positions in the text, or ignored on one side."""
+    """Check whether labels are transposed, shifted in their values or their positions, or ignored on one side."""
+    if a.ndim > 1 and min(a.shape[:2]) > 1 and any(np.array_equal(x, y) for x, y in _list_transposed(a, b)):
+        sentence = "has A's labels with the first two axes exchanged before they are flattened"
+        return Explanation(LABELS_TRANSPOSED, sentence)
     shift = b - a
     if a.size > 1 and shift.flat[0] and (shift == shift.flat[0]).all():
         return Explanation("labels_shifted", f"has every label of A plus {shift.flat[0]:g}: another numbering")
@@ -146,6 +150,11 @@ def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
         sentence = f"counts {int(differs.sum())} places, such as padding, that A ignores ({values[0]:g})"
         return Explanation("ignored_labels", sentence)
     return None
+
+
+def _list_transposed(a: np.ndarray, b: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the numbers of both arrays in the orders that they have if one script exchanges the first two axes."""
+    return [(a.swapaxes(0, 1).reshape(-1), b.reshape(-1)), (a.reshape(-1), b.swapaxes(0, 1).reshape(-1))]
 
 
 def _explain_channels(a: np.ndarray, b: np.ndarray) -> Explanation | None:

@@ -10,8 +10,10 @@ from common.diagnose.recorded.optimizer_settings import read_optimizer_settings,
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.recorded_updates import count_earlier_updates, rename_slots
+from common.errors import one_line
 
 STATE_LOST = "optimizer_state_lost"  # name of a cause, which the stage "optimizer" may find, too
+NO_SCHEDULE = "no_schedule"
 CLOSE = 1e-6  # largest relative difference of rates that count as equal: Keras keeps them in float32
 
 
@@ -33,6 +35,8 @@ def compare_rates(stage: Stage, pair: RecordPair) -> None:
         explanation = explain_lost_state(pair, a, b) or explain_rates(np.array(a), np.array(b), replicas)
         if explanation.cause == "schedule":
             explanation = explain_position(pair) or explanation
+        if explanation.cause == NO_SCHEDULE:
+            explanation = explain_staircase(pair.a if explanation.side == "a" else pair.b, a, b) or explanation
         parameters = "" if len(groups) == 1 else f" (of {titles[0]} and {len(titles) - 1} more)"
         stage.add_mismatch("learning rate")
         stage.add_explanation("learning rate", explanation, prefix=f"learning rate{parameters}: ")
@@ -82,6 +86,25 @@ def explain_position(pair: RecordPair) -> Explanation | None:
     return None
 
 
+def explain_staircase(side: RecordedSide, a: tuple[float, ...], b: tuple[float, ...]) -> Explanation | None:
+    """Explain a rate that stays the same by a schedule of Keras that changes it after many steps only.
+
+    Args:
+        side: The side whose rate stays the same.
+        a: The rates of A.
+        b: The rates of B.
+    """
+    scheduler = side.record.facts["scheduler"] or {}
+    if scheduler.get("staircase") is not True:
+        return None
+    name, count = one_line(f"{scheduler.get('name')}".rpartition(".")[2]), scheduler.get("decay_steps")
+    every = f" every {count} steps" if isinstance(count, int | float) else ""
+    sentence = f"{name} of {side.name.upper()} has staircase=True and changes the rate only{every}: "
+    return Explanation(
+        "schedule", f"{sentence}{_format(np.array(a))} in A and {_format(np.array(b))} in B", side=side.name
+    )
+
+
 def _count_updates(side: RecordedSide) -> int:
     """Return the number of updates before the record."""
     return max(count_earlier_updates(side).values(), default=0)
@@ -129,7 +152,7 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
         words = "the schedule is a step early (its scheduler steps before the optimizer, or the other counts from 0)"
         return "schedule_early", words
     if varies and is_constant:
-        return "no_schedule", "the rate does not change: no scheduler, or it steps once per epoch"
+        return NO_SCHEDULE, "the rate does not change: no scheduler, or it steps once per epoch"
     return None
 
 

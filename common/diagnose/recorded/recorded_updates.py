@@ -4,7 +4,7 @@ Slots are the optimizer's arrays, such as Adam's moments. Slots are recorded bef
 update, and computed after later updates. A record of format 1 also has the slots after its last step.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -98,7 +98,9 @@ def list_updates(
         if side.has_unknown_weights(step, side.list_changed(step)):
             return
         rates, gradients = read_rates(side, step), side.gradients.read(step)
-        gradients = orient_gradients(gradients, settings, facts.get("clipped_rows", []))
+        gradients = orient_gradients(
+            gradients, settings, {*facts.get("clipped_rows", []), *facts.get("clip_factors", {})}
+        )
         counts = {name: count + (name in gradients) for name, count in counts.items()}
         recorded_names = side.read_weights(step - 1).keys() & side.read_weights(step).keys()
         gradients = {name: gradient for name, gradient in gradients.items() if name in recorded_names}
@@ -146,15 +148,15 @@ def rename_slots(
 
 
 def orient_gradients(
-    gradients: Arrays, settings: Mapping[str, OptimizerSettings], clipped_rows: Sequence[str] = ()
+    gradients: Arrays, settings: Mapping[str, OptimizerSettings], known: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
     """Return the gradients that the formula subtracts: clipped by a Keras optimizer, and negated if it maximizes.
 
     Args:
         gradients: The gradients by name.
         settings: The settings of each parameter.
-        clipped_rows: Names of gradients that Keras clipped before it added the repeated rows of sparse ones. They are
-            not clipped again.
+        known: Names of gradients that the record has as the optimizer clipped them. They are not clipped again: their
+            norm may be larger, because Keras clips sparse gradients before it adds their repeated rows.
     """
     clipping = next((group.clipping for group in settings.values() if group.clipping), None)
     clipped = {
@@ -164,12 +166,12 @@ def orient_gradients(
     if clipping is None:
         return clipped
     kind, value = clipping
-    whole = {name: gradient for name, gradient in clipped.items() if name not in clipped_rows}
+    whole = {name: gradient for name, gradient in clipped.items() if name not in known}
     if kind == "clipvalue":
         return clipped | {name: np.clip(gradient, -value, value) for name, gradient in whole.items()}
     if kind == "clipnorm":
         return clipped | {name: gradient * _get_factor([gradient], value) for name, gradient in whole.items()}
-    factor = 1.0 if clipped_rows else _get_factor(list(clipped.values()), value)
+    factor = 1.0 if known else _get_factor(list(clipped.values()), value)
     return {name: gradient * factor for name, gradient in clipped.items()}
 
 

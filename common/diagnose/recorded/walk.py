@@ -73,7 +73,7 @@ BEFORE_DATA = ("activations", "loss", "gradients", "reduction")  # their differe
 OF_LOSS = ("loss", "gradients")  # stages whose causes explain no activations
 OF_UPDATE = ("reduction", "optimizer", "state")  # stages whose causes explain nothing before it
 # Causes of the stage "hyperparameters" that are confirmed if the loss or the activations differ
-LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", PENALTY)
+LOSS_CAUSES = ("label_smoothing", "loss_reduction", "ignored_labels", "loss_function", "class_weights", PENALTY)
 EPSILON_CAUSE = "own_epsilon"
 EVALUATION_NOTE = "evaluation is not recorded, such as its data, its mode, and averaged weights (EMA)"
 NOISE_NOTE = "noise was not measured: it is estimated from the differences of earlier tensors"
@@ -100,7 +100,8 @@ def diagnose_records(
     if may_be_without_effect(pair):
         accepting = RecordPair(a, b, map_file)
         _compare_stages(accepting, pair.get_stage("data"))
-        pair = accepting if is_without_effect(accepting) else pair
+        differing = [step for step in pair.steps if step not in pair.equal_steps]
+        pair = accepting if is_without_effect(accepting, min(differing, default=pair.steps[0])) else pair
     explain_adam(pair)
     finish_environment(pair)  # may add causes to the first stage, now that all others are known
     _confirm_hyperparameters(pair)

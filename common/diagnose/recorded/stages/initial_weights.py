@@ -14,6 +14,8 @@ from common.diagnose.recorded.record_pair import RecordPair, describe_seeds, fin
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.stages.initial_weights import explain_weight
 
+LISTED = 3  # number of variables that a sentence names
+
 
 def compare_initial_weights(pair: RecordPair) -> Stage:
     """Compare the weights by name, or as common.map pairs them."""
@@ -91,18 +93,36 @@ def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
             f"no counterparts were found of {' and '.join(first)}, though they may have some: pair them by map=FILE"
         )
         return
+    if all(unpaired):
+        listed = [_list_shapes(side, names) for side, names in zip(pair.sides, unpaired, strict=True)]
+        stage.add_mismatch(unpaired[0][0])
+        sentence = f"A's {listed[0]} and B's {listed[1]} are no counterparts: their layers have other sizes"
+        stage.add_cause("other_sizes", "b", unpaired[0][0], sentence)
+        return
     for side, lacking, trained in ((pair.a, "b", unpaired[0]), (pair.b, "a", unpaired[1])):
         for name in trained:
             stage.add_mismatch(name)
         if trained:
-            sentence = f"{', '.join(trained[:3])}: the model of {lacking.upper()} has no counterpart"
-            if len(trained) > 3:
-                sentence += f", as for {len(trained) - 3} more"
+            sentence = f"{', '.join(trained[:LISTED])}: the model of {lacking.upper()} has no counterpart"
+            if len(trained) > LISTED:
+                sentence += f", as for {len(trained) - LISTED} more"
             if tied := _find_tied(pair, side, trained):
                 sentence = f"{trained[0]} is trained separately in {side.name.upper()}: {lacking.upper()} ties {tied}"
                 stage.add_cause("tied_on_one_side", side.name, trained[0], sentence)
             else:
                 stage.add_cause("missing_parameter", lacking, trained[0], sentence)
+
+
+def _list_shapes(side: RecordedSide, names: Sequence[str]) -> str:
+    """Return the names of variables with their shapes, and the axis of a norm of Keras that has some of them."""
+    model = side.record.facts["model"]
+    assert model is not None
+    words = [f"{name} {model['variables'][name]['shape']}" for name in names[:LISTED]]
+    norms = [
+        x for x in model["layers"] if "axis" in x["attributes"] and not {*x["variables"].values()}.isdisjoint(names)
+    ]
+    axis = f" ({norms[0]['path']} has axis={norms[0]['attributes']['axis']})" if norms else ""
+    return ", ".join(words) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "") + axis
 
 
 def _count_elements(side: RecordedSide, names: Sequence[str]) -> int:

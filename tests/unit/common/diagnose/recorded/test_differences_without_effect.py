@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.diagnose.findings import DIFFERS, EQUAL, SHAPE_OF_OUTPUTS, Cause, Stage, TensorCheck
-from common.diagnose.recorded.differences_without_effect import _drop_activations_without_effect
+from common.diagnose.recorded.differences_without_effect import _drop_activations_without_effect, is_without_effect
 from common.diagnose.recorded.losses.partial_labels import NOT_COMPARED_LABELS, accept_unknown_labels
 
 CAUSE = Cause("operation", "b", "activations", "input of fc", "B computes something else", confirmed=True)
@@ -70,3 +70,21 @@ def test_data_count_as_compared_without_labels_if_the_gradients_are_equal(
     assert (data.omission == "") == is_accepted
     expected = "labels are not compared, but the losses and gradients are: the loss functions receive labels in step 1"
     assert (data.note == expected) == is_accepted
+
+
+@pytest.mark.parametrize(
+    ("step", "checks", "expected"),
+    [
+        (1, [TensorCheck("step 1: fc", 0.0)], True),
+        (2, [TensorCheck("step 1: fc", 0.0)], False),
+        (2, [TensorCheck("step 1: fc", 0.0), TensorCheck("step 2: fc", 0.0)], True),
+        (2, [TensorCheck("step 1: fc", 0.0), TensorCheck("step 2: fc", 0.5)], False),
+    ],
+)
+def test_batches_that_differ_in_a_later_step_are_accepted_by_the_gradients_of_this_step(
+    step: int, checks: list[TensorCheck], expected: bool
+) -> None:
+    losses = [TensorCheck(f"step {number}: loss", 0.0) for number in (1, 2)]
+    stages = {"activations": Stage("activations"), "loss": Stage("loss", losses), "gradients": Stage("x", checks)}
+    pair: Any = SimpleNamespace(get_stage=lambda name: stages[name], equal_steps=[1, 2])
+    assert is_without_effect(pair, step) == expected

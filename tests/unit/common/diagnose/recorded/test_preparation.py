@@ -38,6 +38,8 @@ PREPARATIONS: dict[str, tuple[str, np.ndarray, np.ndarray, bool]] = {
     "numbering": ("labels_shifted", np.array([0, 1, 2, 1]), np.array([1, 2, 3, 2]), True),
     "next token": ("labels_shifted", TEXTS, np.pad(TEXTS[:, 1:], [(0, 0), (0, 1)]), True),
     "next but one token": ("labels_shifted", TEXTS, TEXTS[:, 1:], True),
+    "labels transposed": ("labels_transposed", TEXTS, TEXTS.T.reshape(TEXTS.shape), True),
+    "labels of A transposed": ("labels_transposed", TEXTS.T.reshape(TEXTS.shape), TEXTS, True),
     "padding counted": ("ignored_labels", TARGETS, TEXTS, True),
     "padding ignored": ("ignored_labels", TEXTS, TARGETS, True),
 }

@@ -10,7 +10,7 @@ from common.diagnose.recorded.stages.initial_weights import _report_unpaired
 
 
 def _record(name: str, shapes: dict[str, list[int]]) -> Any:
-    model = {"variables": {path: {"shape": shape} for path, shape in shapes.items()}, "tied": []}
+    model = {"variables": {path: {"shape": shape} for path, shape in shapes.items()}, "tied": [], "layers": []}
     return SimpleNamespace(
         name=name, title=name.upper(), is_torch=name == "a", trainable={*shapes},
         batches=SimpleNamespace(count_examples=lambda _: [8]), record=SimpleNamespace(facts={"model": model}),
@@ -21,7 +21,7 @@ def _record(name: str, shapes: dict[str, list[int]]) -> Any:
     ("recurrent_units", "causes", "omission"),
     [
         (4, [], "no counterparts were found of conv.weight of A and kernel of B, though they may have some"),
-        (3, ["missing_parameter"] * 2, ""),
+        (3, ["other_sizes"], ""),
     ],
 )
 def test_variables_of_as_many_elements_may_be_counterparts(

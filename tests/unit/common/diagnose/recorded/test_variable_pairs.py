@@ -77,18 +77,48 @@ def test_norms_of_branches_are_paired_by_the_layers_before_them(has_sources: boo
     assert paths == dict(zip(("norm1", "norm2", "norm3"), "abc" if has_sources else "acb", strict=True))
 
 
-@pytest.mark.parametrize(("activation", "differs"), [("relu", True), ("tanh", False)])
-def test_activation_of_a_recurrent_layer_is_a_setting(activation: str, differs: bool) -> None:
+@pytest.mark.parametrize(
+    ("activation", "goes_backwards", "differs"), [("relu", False, True), ("tanh", True, True), ("tanh", False, False)]
+)
+def test_activation_and_direction_of_a_recurrent_layer_are_settings(
+    activation: str, goes_backwards: bool, differs: bool
+) -> None:
     shapes = {"weight_ih_l0": [12, 4], "weight_hh_l0": [12, 3], "bias_ih_l0": [12], "bias_hh_l0": [12]}
     torch = build_model(is_torch=True, layers=[("LSTM", "rnn", shapes, "")])
     keras = build_model(
         is_torch=False,
         layers=[("LSTM", "rnn", {"kernel": [4, 12], "recurrent_kernel": [3, 12], "bias": [12]}, "")],
     )
-    keras.facts["layers"][0]["attributes"] = {"activation": activation, "recurrent_activation": "sigmoid"}
+    keras.facts["layers"][0]["attributes"] = {
+        "activation": activation, "recurrent_activation": "sigmoid", "go_backwards": goes_backwards
+    }  # fmt: skip
     (layer,) = _pair(torch, keras).layers
-    assert layer.settings_a == {"activation": "tanh", "recurrent_activation": "sigmoid"}
+    assert layer.settings_a == {"activation": "tanh", "recurrent_activation": "sigmoid", "go_backwards": False}
     assert (layer.settings_a != layer.settings_b) == differs
+
+
+@pytest.mark.parametrize(
+    ("activations", "expected"),
+    [("tanh tanh", {"activation": "tanh"}), ("relu relu", {"activation": "relu"}), ("relu tanh", {})],
+)
+def test_a_recurrent_layer_of_two_directions_has_the_settings_that_both_share(
+    activations: str, expected: dict[str, str]
+) -> None:
+    """A layer of PyTorch has two directions, and one of Keras wraps a layer for each of them."""
+    sizes = {"weight_ih": [12, 4], "weight_hh": [12, 3], "bias_ih": [12], "bias_hh": [12]}
+    shapes = {f"{role}_l0{end}": shape for end in ("", "_reverse") for role, shape in sizes.items()}
+    torch = build_model(is_torch=True, layers=[("LSTM", "rnn", shapes, "")])
+    variables = {"kernel": [4, 12], "recurrent_kernel": [3, 12], "bias": [12]}
+    layers: Layers = [("LSTM", f"bi/{name}", variables, "") for name in ("forward_lstm", "backward_lstm")]
+    keras = build_model(is_torch=False, layers=[("Bidirectional", "bi", {}, ""), *layers])
+    for layer, activation in zip(keras.facts["layers"][1:], activations.split(), strict=True):
+        layer["composite"] = "bi"
+        is_backward = "backward" in layer["path"]
+        layer["attributes"] = {"activation": activation, "go_backwards": is_backward, "use_bias": True}
+    (pair,) = _pair(torch, keras).layers
+    assert (pair.path_a, pair.path_b) == ("rnn", "bi")
+    assert pair.settings_a["activation"] == "tanh"
+    assert pair.settings_b == expected
 
 
 def test_another_layer_of_the_size_of_fused_projections_is_not_split() -> None:

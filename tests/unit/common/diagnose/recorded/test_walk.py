@@ -368,6 +368,12 @@ MISTAKES: dict[str, tuple[str, NumpyScript, NumpyScript]] = {
     "other data": ("other_examples", NumpyScript(), NumpyScript(batches=draw_batches(seed=1))),
     "order": ("order_of_examples", NumpyScript(), NumpyScript(batches=SHUFFLED)),
     "batch size": ("batch_size", NumpyScript(), NumpyScript(batches=draw_batches(examples=8))),
+    "batch size and accumulation": (
+        "batch_size", NumpyScript(micro_batches=2), NumpyScript(batches=draw_batches(examples=8))
+    ),
+    "accumulation": (
+        "accumulation_steps", NumpyScript(), NumpyScript(micro_batches=2, batches=draw_batches(examples=24))
+    ),
     "scale": ("scaled_inputs", NumpyScript(), prepare(lambda x, y: (x * np.float32(255), y))),
     "labels of one class": ("other_values", NumpyScript(), prepare(lambda x, y: (x, np.where(y == 1, 2, y)))),
     "approximation": (
@@ -380,6 +386,9 @@ MISTAKES: dict[str, tuple[str, NumpyScript, NumpyScript]] = {
         "evaluation_mode",
         NumpyScript(extra_layers=({**DROPOUT, "training": True},)),  # type: ignore[typeddict-item]
         NumpyScript(extra_layers=(DROPOUT,), training=False),  # type: ignore[arg-type]
+    ),
+    "smoothing of losses whose sum the script divides": (
+        "label_smoothing", NumpyScript(), NumpyScript(smoothing=0.1, loss_arguments={"reduction": "sum"})
     ),
     "precision": ("precision", NumpyScript(), BfloatLayer(flags={"autocast": "bfloat16"})),
     "rounded layer": ("lower_precision", NumpyScript(), BfloatLayer()),
@@ -524,6 +533,15 @@ def test_an_array_that_a_script_has_outside_of_its_model_is_not_missing(tmp_path
 def test_other_arrays_of_batches_are_a_cause_if_the_gradients_differ(tmp_path: Path) -> None:
     diagnosis = diagnose_follower(tmp_path, SplitInputs(smoothing=0.1))
     assert "missing_array" in {cause.cause for cause in diagnosis.causes}
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_other_batches_of_any_step_are_a_cause(step: int, tmp_path: Path) -> None:
+    """The equal loss of the first step says nothing of those of a later one."""
+    batches = draw_batches()
+    batches[step - 1] = draw_batches(seed=1)[step - 1]
+    causes = {cause.cause for cause in diagnose_follower(tmp_path, NumpyScript(batches=batches, decay=0.1)).causes}
+    assert causes == {"other_examples", "weight_decay"}
 
 
 def test_a_script_that_cuts_the_batches_of_the_record_is_not_compared(tmp_path: Path) -> None:
