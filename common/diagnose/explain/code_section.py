@@ -76,7 +76,7 @@ class CodeSection:
 
     @property
     def is_first(self) -> bool:
-        """Whether the code receives the inputs of the model and no output of a layer."""
+        """Check whether the code receives the inputs of the model and no output of a layer."""
         return not self.earlier_outputs and self.a.ndim > 1 and self.a.dtype.kind == "f"
 
     @property

@@ -15,7 +15,7 @@ from common.diagnose.recorded.operations.stopped_gradients import explain_call_w
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_batches import LABELS
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.time_axis import takes_time_first
+from common.diagnose.recorded.time_axis import describe_exchange, takes_time_first
 
 
 def explain_counts(pair: RecordPair, step: int, counts: Sequence[int]) -> Explanation:
@@ -82,13 +82,10 @@ def _explain_time_axis(pair: RecordPair, step: int) -> Explanation | None:
     for side, other in (pair.sides, pair.sides[::-1]):
         layer = next((layer["path"] for layer in side.layers if takes_time_first(layer)), None)
         arrays, other_arrays = (x.batches.read_step(step, "input").values() for x in (side, other))
-        are_exchanged = layer is not None and any(
+        if layer is not None and any(
             x.ndim > 1 and np.array_equal(x.swapaxes(0, 1), y) for x in arrays for y in other_arrays
-        )
-        if are_exchanged:
-            name = side.name.upper()
-            sentence = f": {layer} in {name} takes the time in the first axis (batch_first) and gets the examples there"
-            return Explanation("time_axis", sentence, side=side.name)
+        ):
+            return Explanation("time_axis", f": {describe_exchange(layer, side.name)}", side=side.name)
     return None
 
 

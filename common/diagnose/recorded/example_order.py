@@ -159,18 +159,21 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     if a.ndim == 1 and b.ndim == 2:
         if b.shape[1] == 1:
             return b[:, 0]
-        return b.sum(1).astype(a.dtype) if _are_levels(b) else b.argmax(1) if _are_classes(b) else b
+        return b.argmax(1) if _are_classes(b) else b
     if a.ndim == 2 and b.ndim == 1:
-        levels = (np.arange(a.shape[1]) < b[:, None]).astype(a.dtype)
-        return b[:, None] if a.shape[1] == 1 else levels if _are_levels(a) else encode_one_hot(b, a.shape[1])
+        return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
     return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
 
 
 def _convert_codes(b: np.ndarray, a: np.ndarray) -> np.ndarray | None:
     """Return classes as one-hot codes, or codes as classes, if B's array has one of them and A's the other; else None.
 
-    The classes may be those of tokens, or be in columns.
+    The classes may be those of tokens, or be in columns. The codes may be the levels of an ordinal regression.
     """
+    if (a.ndim, b.ndim) == (1, 2) and _are_levels(b):
+        return b.sum(1).astype(a.dtype)
+    if (a.ndim, b.ndim) == (2, 1) and _are_levels(a):
+        return (np.arange(a.shape[1]) < b[:, None]).astype(a.dtype)
     if may_be_class_column(b, a) and are_one_hot(a):
         return encode_one_hot(b[..., 0], a.shape[-1]).astype(a.dtype)
     if may_be_class_column(a, b) and are_one_hot(b):

@@ -20,6 +20,11 @@ def takes_time_first(layer: LayerFacts) -> bool:
     return layer["attributes"].get("batch_first") is False
 
 
+def describe_exchange(path: str, side: str) -> str:
+    """Describe that a time-first layer of side "a" or "b" receives examples-first arrays. path: of the layer."""
+    return f"{path} in {side.upper()} takes the time in the first axis (batch_first) and gets the examples there"
+
+
 def is_sequence(array: np.ndarray) -> bool:
     """Check whether an array may have axes of time and examples: token ids or vectors."""
     return array.ndim == 3 or (array.ndim == 2 and array.dtype.kind in "iu")

@@ -6,7 +6,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 from common.diagnose.findings import Explanation
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.record_pair import RecordPair
-from common.diagnose.recorded.time_axis import takes_time_first
+from common.diagnose.recorded.time_axis import describe_exchange, takes_time_first
 
 
 def explain_time_first(pair: RecordPair, layer: LayerMatch) -> Explanation | None:
@@ -18,7 +18,4 @@ def explain_time_first(pair: RecordPair, layer: LayerMatch) -> Explanation | Non
     if len(takers) != 1:
         return None
     ((side, path),) = takers
-    sentence = (
-        f"{path} in {side.name.upper()} takes the time in the first axis (batch_first) and gets the examples there"
-    )
-    return Explanation("time_axis", sentence, side=side.name)
+    return Explanation("time_axis", describe_exchange(path, side.name), side=side.name)

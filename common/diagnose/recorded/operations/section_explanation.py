@@ -28,12 +28,7 @@ from common.diagnose.recorded.operations.first_results import (
     find_partial_outputs,
     find_unrecorded,
 )
-from common.diagnose.recorded.operations.operation_names import (
-    ELEMENTWISE,
-    LOSS,
-    NLL_LOSS,
-    normalize_name,
-)
+from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LOSS, NLL_LOSS, normalize_name
 from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, shorten
 from common.diagnose.recorded.operations.packed_sequences import drop_packing, explain_packing
 from common.recording.operation_format import Operation

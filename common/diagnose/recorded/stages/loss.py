@@ -56,7 +56,7 @@ def compare_losses(pair: RecordPair) -> Stage:
         stage.omit(pair.why_steps_differ)
         return stage
     may_begin_here = not pair.has_difference("activations")
-    differing_steps, missing_steps = [], []
+    differing_steps, missing_steps, first_losses = [], [], None
     for step in pair.equal_steps if not pair.why_outputs_differ else []:
         losses = find_closest_losses(pair, step)
         if losses is None:
@@ -64,6 +64,7 @@ def compare_losses(pair: RecordPair) -> Stage:
             continue
         a, b = (np.array([loss]) for loss in losses)
         is_first = step == pair.equal_steps[0]
+        first_losses = losses if is_first else first_losses
         noise = _estimate_noise(pair, step, relative_difference(a, b))
         check = stage.compare_arrays(f"step {step}: loss", a, b, noise, may_begin_here=may_begin_here and is_first)
         if is_first and not check.differs:
@@ -78,8 +79,10 @@ def compare_losses(pair: RecordPair) -> Stage:
         step = pair.steps[len(pair.equal_steps)]
         reason = "the scripts draw other random numbers" if step in pair.orders else "the batches differ"
         stage.omit(pair.get_stage("data").omission or reason, extent=f"only compared before step {step}")
-    if not (_add_not_finite(stage, pair) or _add_passes(stage, pair)):
-        _explain(stage, pair, differing_steps if may_begin_here else [])
+    begins_here = bool(stage.checks) and stage.checks[0].begins_here
+    losses = first_losses if begins_here else None
+    if losses is None or not (_add_not_finite(stage, pair, losses) or _add_passes(stage, pair, losses)):
+        _explain(stage, pair, differing_steps if may_begin_here else [], losses)
     return stage
 
 
@@ -93,13 +96,14 @@ def _estimate_noise(pair: RecordPair, step: int, difference: float) -> float:
     return difference if differs_first and is_rounding(pair, difference) else noise
 
 
-def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None:
-    """Add the causes of losses that differ. differing_steps: the steps whose difference may begin here."""
+def _explain(
+    stage: Stage, pair: RecordPair, differing_steps: list[int], losses: tuple[float, float] | None
+) -> None:  # fmt: skip
+    """Add the causes of losses that differ: those of the first step, if they do, or of `differing_steps`."""
     states = _explain_states(pair, differing_steps)
     if states is not None and states.confirmed:
         stage.add_explanation("loss", states)
-    losses = find_closest_losses(pair, pair.equal_steps[0])
-    begins_here = losses is not None and bool(stage.checks) and stage.checks[0].begins_here
+    begins_here = losses is not None
     terms = explain_terms(pair, pair.equal_steps[0]) if begins_here else []
     if all(explanation.confirmed for explanation in terms):
         _add_terms(stage, terms)
@@ -113,7 +117,7 @@ def _explain(stage: Stage, pair: RecordPair, differing_steps: list[int]) -> None
         _add_terms(stage, terms)
     if operations is not None and not operations.confirmed:
         stage.add_explanation("loss", operations)
-    if losses is not None and begins_here and not stage.causes:
+    if losses is not None and not stage.causes:
         _explain_factor(stage, pair, losses[1] / losses[0] if losses[0] else 0.0)
     if states is not None and not stage.causes:
         stage.add_explanation("loss", states)
@@ -127,11 +131,8 @@ def _are_shown_by_operations(pair: RecordPair, terms: list[Explanation]) -> bool
     return is_missing or any(is_of_script(side.record.facts["loss"]) for side in pair.sides)
 
 
-def _add_not_finite(stage: Stage, pair: RecordPair) -> bool:
+def _add_not_finite(stage: Stage, pair: RecordPair, losses: tuple[float, float]) -> bool:
     """Check whether one loss is not finite, and add the cause, after the operations that certainly are the reason."""
-    losses = find_closest_losses(pair, pair.equal_steps[0])
-    if losses is None or not stage.checks or not stage.checks[0].begins_here:
-        return False
     reason = explain_not_finite(pair, pair.equal_steps[0], losses)
     if reason is None:
         return False
@@ -141,11 +142,8 @@ def _add_not_finite(stage: Stage, pair: RecordPair) -> bool:
     return True
 
 
-def _add_passes(stage: Stage, pair: RecordPair) -> bool:
+def _add_passes(stage: Stage, pair: RecordPair, losses: tuple[float, float]) -> bool:
     """Check whether only one script computes another backward pass through the model, and add it as the cause."""
-    losses = find_closest_losses(pair, pair.equal_steps[0])
-    if losses is None or not stage.checks or not stage.checks[0].begins_here:
-        return False
     passes = explain_passes(pair, pair.equal_steps[0], losses)
     _add_terms(stage, [] if passes is None else [passes])
     return passes is not None
