@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from common.diagnose.findings import Explanation, Stage
-from common.diagnose.recorded.example_order import ArrayPair, are_close, convert_to_layout
+from common.diagnose.recorded.array_layouts import convert_to_layout
+from common.diagnose.recorded.example_order import ArrayPair, are_close
 from common.diagnose.recorded.preparation import explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 

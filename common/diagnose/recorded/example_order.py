@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, softmax
 
-from common.diagnose.explain.loss_formulas import encode_one_hot
+from common.diagnose.recorded.array_layouts import convert_to_layout
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.rounding import is_close
-from common.map.array_differences import move_channels_last, relative_difference
+from common.map.array_differences import relative_difference
 
 # How well two arrays fit one another: arrays that are unlike are not paired
 EQUAL_VALUES, EQUAL_SIZES, ALIKE, UNLIKE = range(4)
@@ -141,81 +141,6 @@ def _measure_distance(a: np.ndarray, b: np.ndarray) -> float:
         return distance
     correlation = float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
     return min(distance, float(np.sqrt(max(0.0, 1 - correlation**2))))
-
-
-def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return B's array in the layout of A's.
-
-    Convert channels that are last or second, flat images of one channel, and labels that are numbers, one-hot or the
-    levels of an ordinal regression.
-    """
-    if b.shape[1:] == a.shape[1:]:
-        return b
-    if (codes := _convert_codes(b, a)) is not None:
-        return codes
-    for candidate in (move_channels_last(b), np.moveaxis(b, -1, 1)) if b.ndim >= 3 else ():
-        if candidate.shape[1:] == a.shape[1:]:
-            return candidate
-    if a.ndim == 1 and b.ndim == 2:
-        if b.shape[1] == 1:
-            return b[:, 0]
-        return b.argmax(1) if _are_classes(b) else b
-    if a.ndim == 2 and b.ndim == 1:
-        return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
-    return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
-
-
-def _convert_codes(b: np.ndarray, a: np.ndarray) -> np.ndarray | None:
-    """Return classes as one-hot codes, or codes as classes, if B's array has one of them and A's the other; else None.
-
-    The classes may be those of tokens, or be in columns. The codes may be the levels of an ordinal regression.
-    """
-    if (a.ndim, b.ndim) == (1, 2) and _are_levels(b):
-        return b.sum(1).astype(a.dtype)
-    if (a.ndim, b.ndim) == (2, 1) and _are_levels(a):
-        return (np.arange(a.shape[1]) < b[:, None]).astype(a.dtype)
-    if may_be_class_column(b, a) and are_one_hot(a):
-        return encode_one_hot(b[..., 0], a.shape[-1]).astype(a.dtype)
-    if may_be_class_column(a, b) and are_one_hot(b):
-        return b.argmax(-1)[..., None]
-    if a.ndim >= 2 and b.shape[1:-1] == a.shape[1:] and are_one_hot(b) and a.dtype.kind in "iu":
-        return b.argmax(-1)
-    if b.ndim >= 2 and a.shape[1:-1] == b.shape[1:] and are_one_hot(a) and b.dtype.kind in "iu":
-        return encode_one_hot(b, a.shape[-1]).astype(a.dtype)
-    return None
-
-
-def may_be_class_column(array: np.ndarray, codes: np.ndarray) -> bool:
-    """Check whether an array [..., 1] of integers, such as an index of `gather`, may have the classes of codes."""
-    is_column = array.ndim > 1 and array.shape[-1] == 1 and array.dtype.kind in "iu"
-    return is_column and codes.shape[1:-1] == array.shape[1:-1] and codes.ndim == array.ndim and codes.shape[-1] > 1
-
-
-def are_one_hot(array: np.ndarray) -> bool:
-    """Check whether the last axis has a single 1 among zeros, as in codes of classes."""
-    return array.ndim > 1 and bool(np.isin(array, (0, 1)).all() and (array.sum(-1) == 1).all())
-
-
-def _are_levels(labels: np.ndarray) -> bool:
-    """Check whether each row has ones before zeros, as many as its class says in an ordinal regression."""
-    are_binary = np.isin(labels, (0, 1)).all() and not (labels.sum(1) == 1).all()
-    return bool(are_binary and labels.shape[1] > 1 and (np.diff(labels.astype(np.int64), axis=1) <= 0).all())
-
-
-def _are_classes(labels: np.ndarray) -> bool:
-    """Check whether each row [classes] stands for one class: one-hot, also if it is smoothed. Mixed labels do not."""
-    if labels.shape[1] < 2:
-        return False
-    ordered = np.sort(labels, 1)
-    has_one_class = (ordered[:, 0] == ordered[:, -2]).all() and (ordered[:, -2] < ordered[:, -1]).all()
-    return bool(has_one_class and np.allclose(ordered, ordered[:1]))
-
-
-def _are_flattened(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Check whether examples of two shapes differ by axes of one element, or by the flattening of one channel."""
-    lengths = [[size for size in shape if size != 1] for shape in (a, b)]
-    is_flat = min(map(len, lengths)) == 1 and max(map(len, lengths)) == 2 and np.prod(lengths[0]) == np.prod(lengths[1])
-    return lengths[0] == lengths[1] or is_flat
 
 
 def find_order(pairs: Sequence[ArrayPair], tolerance: float = CLOSE) -> np.ndarray | None:

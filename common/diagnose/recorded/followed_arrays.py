@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from common.diagnose.recorded.array_layouts import convert_to_layout
 from common.diagnose.recorded.carried_states import list_states_of_calls
-from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.example_rows import join_examples
 from common.diagnose.recorded.matched_arrays import are_copies, is_constant
 from common.diagnose.recorded.merged_axes import merge_axes

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from common.diagnose.recorded.array_layouts import convert_to_layout
 from common.diagnose.recorded.columns import join_columns, split_columns
 from common.diagnose.recorded.derived_arrays import Rule, find_derived
 from common.diagnose.recorded.example_axis import find_most_rows, has_examples_second, infer_count
-from common.diagnose.recorded.example_order import convert_to_layout
 from common.diagnose.recorded.followed_arrays import ALL_CALLS, FollowedArrays, lay_out_calls
 from common.diagnose.recorded.leaf_keys import match_micro_batch, read_keys
 from common.diagnose.recorded.leaf_matches import LeafMatcher, describe_array

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from common.diagnose.recorded.example_order import convert_to_layout
+from common.diagnose.recorded.array_layouts import convert_to_layout
 from common.diagnose.recorded.followed_arrays import OTHER
 from common.diagnose.recorded.matched_arrays import (
     are_whole,

@@ -10,8 +10,8 @@ from itertools import product
 
 import numpy as np
 
+from common.diagnose.recorded.array_layouts import are_one_hot
 from common.diagnose.recorded.example_axis import list_surplus_numbering
-from common.diagnose.recorded.example_order import are_one_hot
 from common.diagnose.recorded.followed_arrays import ALL_CALLS, LATER_CALL, OTHER, FollowedArrays
 from common.diagnose.recorded.leaf_keys import (
     LABEL_NAMES,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from common.diagnose.recorded.example_order import are_one_hot, convert_to_layout, may_be_class_column
+from common.diagnose.recorded.array_layouts import are_one_hot, convert_to_layout, may_be_class_column
 
 FEWEST = 16  # integers, or rows of other numbers, that show a range of values
 MOST = 0.5  # share of values outside of the range of another array that makes the ranges count as different

@@ -11,7 +11,6 @@ from common.diagnose.recorded.operations.broadcasts import LOSSES, find_broadcas
 from common.diagnose.recorded.operations.differing_section import DifferingSection
 from common.diagnose.recorded.operations.earlier_tensors import EarlierTensors, find_earlier_tensors
 from common.diagnose.recorded.operations.first_functions import (
-    find_misplaced_probabilities,
     find_other_functions,
     find_other_operand,
     find_repeated_probabilities,
@@ -25,12 +24,17 @@ from common.diagnose.recorded.operations.first_results import (
     find_other_elements,
     find_other_indices,
     find_other_partners,
-    find_partial_outputs,
     find_unrecorded,
 )
-from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LOSS, NLL_LOSS, normalize_name
+from common.diagnose.recorded.operations.loss_explanation import (
+    explain_broadcast,
+    explain_misplaced,
+    explain_partial_outputs,
+)
+from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LOSS, normalize_name
 from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, shorten
 from common.diagnose.recorded.operations.packed_sequences import drop_packing, explain_packing
+from common.diagnose.recorded.operations.section_words import describe_reorderings, describe_sides, is_one_line
 from common.recording.operation_format import Operation
 
 EQUAL_TENSORS = "from tensors with the same numbers"
@@ -45,46 +49,32 @@ def explain_section(section: DifferingSection, place: str) -> Explanation:
             return Explanation("unused_input", sentence, side=name.lower())
     return (
         explain_packing(section, place)
-        or _explain_broadcast(section, place)
+        or explain_broadcast(section, place)
         or _explain_same_operation(section, place)
         or _explain_first_results(section, place)
         or _explain_unrecorded(section, place)
         or _explain_omitted(section, place)
-        or _explain_misplaced(section, place)
+        or explain_misplaced(section, place)
         or _explain_first_functions(section, place)
         or _explain_first_lines(section, place)
         or _explain_earlier_tensors(section, place)
         or _explain_other_operand(section, place)
-        or _explain_partial_outputs(section, place)
+        or explain_partial_outputs(section, place)
         or _explain_unaligned(section, place)
     )
-
-
-def _explain_broadcast(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain a loss that one script computes from operands of other ranks, so that they are broadcast; else None."""
-    if section.first is None or place != LOSS:
-        return None
-    sides = section.a, section.b
-    broadcasts = [find_broadcast(side, x) for side, x in zip(sides, section.first, strict=True)]
-    index = next((index for index, x in enumerate(broadcasts) if x is not None and x.is_suspicious), None)
-    if index is None or broadcasts[1 - index] is not None:
-        return None
-    words = describe_lines(sides[index], [section.first[index]])
-    sentence = f"{place}: {broadcasts[index]} in {'AB'[index]}, by broadcasting, in {words}"
-    return Explanation("broadcast_in_loss", sentence, side="ab"[index])
 
 
 def _explain_same_operation(section: DifferingSection, place: str) -> Explanation | None:
     """Explain an operation of one name that returns something else for equal tensors; None if there is none."""
     if section.first is None or not section.has_same_operation:
         return None
-    sentence = f"{place}: {EQUAL_TENSORS} {_describe_sides(section, section.first[:1], section.first[1:])}"
+    sentence = f"{place}: {EQUAL_TENSORS} {describe_sides(section, section.first[:1], section.first[1:])}"
     broadcasts = [find_broadcast(side, x) for side, x in zip((section.a, section.b), section.first, strict=True)]
     if not section.has_equal_sizes and any(broadcasts) and not all(broadcasts):
         name, words = next((name, words) for name, words in zip("AB", broadcasts, strict=True) if words)
         return Explanation("operation", f"{sentence}: {words} in {name}, by broadcasting")
     if not section.has_other_arguments:
-        sentence += f": {OTHER_REASONS}{_describe_reorderings(section)}"
+        sentence += f": {OTHER_REASONS}{describe_reorderings(section)}"
     return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
 
 
@@ -94,21 +84,21 @@ def _explain_first_results(section: DifferingSection, place: str) -> Explanation
         (find_other_indices, "for the same numbers and other indices,"), (find_other_elements, EQUAL_TENSORS),
     ):  # fmt: skip
         if (selected := find(section.a, section.b, section.matches)) is not None:
-            words = _describe_sides(section, selected[:1], selected[1:])
+            words = describe_sides(section, selected[:1], selected[1:])
             return Explanation("operation", f"{place}: {reason} {words}")
     averaged = find_averaged(section.a, section.b, section.matches)
     if averaged is not None:
-        name, words = "AB"[averaged.side], _describe_sides(section, averaged.a, averaged.b)
+        name, words = "AB"[averaged.side], describe_sides(section, averaged.a, averaged.b)
         reason = f"only {name} divides by {averaged.count}, the number of elements of its mean"
         return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}")
     scaled = find_scaled(section.a, section.b, section.matches)
     if scaled is not None:
-        words = _describe_sides(section, scaled.a, scaled.b)
+        words = describe_sides(section, scaled.a, scaled.b)
         reason = f"B's numbers are {scaled.factor:.6g} times A's"
         return Explanation("operation", f"{place}: {EQUAL_TENSORS} {words}: {reason}", confirmed=False)
     combined = find_other_partners(section.a, section.b, section.matches)
     if combined is not None:
-        words = _describe_sides(section, combined[:1], combined[1:])
+        words = describe_sides(section, combined[:1], combined[1:])
         return Explanation(
             "operation", f"{place}: the same tensors are combined in other pairs: {words}", confirmed=False
         )
@@ -125,7 +115,7 @@ def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | 
     shape = find_unrecorded_shape(section)
     if section.first is None or shape is None:
         return None
-    return _explain_other_source(shape, _describe_sides(section, section.first[:1], section.first[1:]), place)
+    return _explain_other_source(shape, describe_sides(section, section.first[:1], section.first[1:]), place)
 
 
 def _explain_other_source(shape: list[int], words: str, place: str) -> Explanation:
@@ -140,19 +130,6 @@ def _explain_omitted(section: DifferingSection, place: str) -> Explanation | Non
     sides = section.a, section.b, section.matches
     omitted = find_omitted(*sides) or find_repeated_probabilities(*sides)
     return None if omitted is None else _explain_one_side(section, place, *omitted, confirmed=True)
-
-
-def _explain_misplaced(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain probabilities that only one script passes to a loss of logits or logarithms; None if there are none."""
-    misplaced = [find_misplaced_probabilities(side) for side in (section.a, section.b)]
-    if all(misplaced) or not any(misplaced):
-        return None
-    name, side = ("A", section.a) if misplaced[0] else ("B", section.b)
-    function, loss = next(filter(None, misplaced))
-    words, loss_words = (describe_lines(side, [operation]) for operation in (function, loss))
-    taken = "logarithms of probabilities" if normalize_name(loss) == NLL_LOSS else "logits"
-    sentence = f"{place}: {name} passes the result of {words} to {loss_words}, which takes {taken}"
-    return Explanation("operation", sentence, side=name.lower())
 
 
 def _explain_one_side(
@@ -174,7 +151,7 @@ def _explain_first_functions(section: DifferingSection, place: str) -> Explanati
     functions = find_other_functions(*sides)
     if functions is not None:
         reason = "the same functions are applied to other tensors:" if functions.is_exchange else EQUAL_TENSORS
-        words = _describe_sides(section, functions.a, functions.b)
+        words = describe_sides(section, functions.a, functions.b)
         return Explanation("operation", f"{place}: {reason} {words}", confirmed=not functions.is_exchange)
     unapplied = find_unapplied(*sides)
     if unapplied is not None:
@@ -187,7 +164,7 @@ def _explain_other_operand(section: DifferingSection, place: str) -> Explanation
     operands = find_other_operand(section.a, section.b, section.matches)
     if operands is None:
         return None
-    words = _describe_sides(section, operands[:1], operands[1:])
+    words = describe_sides(section, operands[:1], operands[1:])
     return Explanation("operation", f"{place}: a tensor is combined with another one: {words}", confirmed=False)
 
 
@@ -197,7 +174,7 @@ def _explain_first_lines(section: DifferingSection, place: str) -> Explanation |
     lines = None if is_clear else find_other_lines(section.a, section.b, section.matches)
     if lines is None:
         return None
-    return Explanation("operation", f"{place}: {EQUAL_TENSORS} {_describe_sides(section, *lines)}")
+    return Explanation("operation", f"{place}: {EQUAL_TENSORS} {describe_sides(section, *lines)}")
 
 
 def _explain_earlier_tensors(section: DifferingSection, place: str) -> Explanation | None:
@@ -225,7 +202,7 @@ def _explain_sources(
         place: The place of the section's tensor in reports.
     """
     shapes = section.a.get_shape(beginning.a), section.b.get_shape(beginning.b)
-    words = _describe_sides(section, users[:1], users[1:])
+    words = describe_sides(section, users[:1], users[1:])
     are_matched = section.a.is_matched(beginning.a) and section.b.is_matched(beginning.b)
     if are_matched or section.a.is_weight(beginning.a) or section.b.is_weight(beginning.b):
         return Explanation("operation", f"{place}: the same operation receives another tensor: {words}")
@@ -236,48 +213,17 @@ def _explain_sources(
     return _explain_other_source(shapes[0], words, place)
 
 
-def _explain_partial_outputs(section: DifferingSection, place: str) -> Explanation | None:
-    """Explain a loss that one script computes from a slice of what the other script takes; None if it does not."""
-    partial = find_partial_outputs(section.a, section.b) if place == LOSS else None
-    if partial is None:
-        return None
-    name, side, slices = next(x for x in zip("AB", (section.a, section.b), partial, strict=True) if x[2])
-    shapes = [side.get_shape(slices[0][key][0]) for key in ("inputs", "outputs")]
-    sentence = f"{place}: {name} takes a part {shapes[1]} of {shapes[0]}, by {describe_lines(side, slices)}, and "
-    return Explanation("operation", f"{sentence}{'BA'['AB'.index(name)]} takes all", confirmed=False, side=name.lower())
-
-
 def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
     """Name the operations that have no counterpart on the other side, or all of them."""
     a, b = drop_packing(*section.list_unaligned())
     if not (a and b):
         return _explain_one_side(section, place, a, b, confirmed=section.begins_with(a or b, 0 if a else 1))
-    is_exact = _is_one_line(a) and _is_one_line(b) and section.begins_at(a, b)
+    is_exact = is_one_line(a) and is_one_line(b) and section.begins_at(a, b)
     reason = f"{EQUAL_TENSORS} " if is_exact else ""
-    sentence = f"{place}: {reason}{_describe_sides(section, a, b)}"
+    sentence = f"{place}: {reason}{describe_sides(section, a, b)}"
     if place == LOSS and not is_exact:  # two notations of one loss, perhaps of numbers in another order
         words = describe_layouts((section.a, section.b), [[*section.a.received], [*section.b.received]])
         sentence += f"; before, {words}" if words else ""
     # All other operations are aligned, such as a product before a sum and after a mean
     are_other_reductions = sorted(map(normalize_name, [*a, *b])) == ["mean", "sum"]
     return Explanation("operation", sentence, confirmed=is_exact or are_other_reductions)
-
-
-def _describe_sides(section: DifferingSection, a: Sequence[Operation], b: Sequence[Operation]) -> str:
-    return f"A computes {describe_lines(section.a, a)}, and B {describe_lines(section.b, b)}"
-
-
-def _describe_reorderings(section: DifferingSection) -> str:
-    """Return words for the operations through which only one script changes the order of numbers."""
-    sides = zip("AB", (section.a, section.b), section.reorderings, strict=True)
-    words = [f"{name} computes {describe_lines(side, operations)}" for name, side, operations in sides if operations]
-    if not words and section.first is not None:
-        inputs = [operation["inputs"] for operation in section.first]
-        words = [*filter(None, [describe_layouts((section.a, section.b), inputs)])]
-    return f"; before, {' and '.join(words)}" if words else ""
-
-
-def _is_one_line(operations: Sequence[Operation]) -> bool:
-    """Check whether one line of the script calls all operations, or whether it is a single one."""
-    lines = {(operation["file"], operation["line"]) for operation in operations}
-    return len(operations) == 1 or (len(lines) == 1 and bool(operations[0]["file"]))

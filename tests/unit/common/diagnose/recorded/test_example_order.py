@@ -8,7 +8,8 @@ import pytest
 from scipy.special import softmax
 
 from common.diagnose.findings import Stage
-from common.diagnose.recorded.example_order import ArrayPair, convert_to_layout, pair_arrays
+from common.diagnose.recorded.array_layouts import convert_to_layout
+from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.stages import data
 from common.diagnose.recorded.stages.data import _explain_step

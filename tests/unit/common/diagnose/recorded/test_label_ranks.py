@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from common.diagnose.recorded.example_order import ALIKE, EQUAL_VALUES, _fit_label, convert_to_layout, pair_arrays
+from common.diagnose.recorded.array_layouts import convert_to_layout
+from common.diagnose.recorded.example_order import ALIKE, EQUAL_VALUES, _fit_label, pair_arrays
 from common.diagnose.recorded.losses.loss_formulas import list_formulas
 
 
