@@ -214,14 +214,14 @@ class LayerObserver:
         if followed is None:
             return
         args, kwargs = replace_tensors([[*args], kwargs], {name: tf.cast(followed, received.dtype)})
-        activation = _Activation(layer)
         statistics = [(variable, to_array(variable)) for variable in layer.non_trainable_variables]
-        attributes = keep_attributes([layer])
+        attributes, losses, activation = keep_attributes([layer]), [*layer._losses], _Activation(layer)
         self._stack.append(layer)
         try:
             returned = original(layer, *args, **kwargs)
         finally:
             self._leave(layer, activation)
+            layer._losses[:] = losses  # without that of an activity regularizer, which the step would add
             for variable, array in statistics:  # a later call of the model may use them
                 variable.assign(array)
             attributes.restore()

@@ -24,6 +24,8 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     for candidate in (move_channels_last(b), np.moveaxis(b, -1, 1)) if b.ndim >= 3 else ():
         if candidate.shape[1:] == a.shape[1:]:
             return candidate
+    if (converted := _convert_other_size(b, a)) is not None:
+        return converted
     if a.ndim == 1 and b.ndim == 2:
         if b.shape[1] == 1:
             return b[:, 0]
@@ -31,6 +33,31 @@ def convert_to_layout(b: np.ndarray, a: np.ndarray) -> np.ndarray:
     if a.ndim == 2 and b.ndim == 1:
         return b[:, None] if a.shape[1] == 1 else encode_one_hot(b, a.shape[1])
     return b.reshape(len(b), *a.shape[1:]) if _are_flattened(b.shape[1:], a.shape[1:]) else b
+
+
+def _convert_other_size(b: np.ndarray, a: np.ndarray) -> np.ndarray | None:
+    """Return images, or sequences, in the layout of others of another size; None if they have it, or are no floats.
+
+    Channels that are last or second are converted, and a single channel that only one side has as an axis.
+    """
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return None
+    if (b.ndim, a.ndim) == (3, 2) and b.shape[-1] == 1:
+        return b[..., 0]
+    if (b.ndim, a.ndim) == (2, 3) and a.shape[-1] == 1:
+        return b[..., None]
+    if a.ndim == b.ndim == 4:
+        is_first, is_last = b.shape[1] == a.shape[-1], b.shape[-1] == a.shape[1]
+        if b.shape[1] == b.shape[-1] or not (is_first or is_last):
+            return None
+        if is_first and is_last:  # a height may be a width: there are fewer channels
+            is_first = b.shape[1] < b.shape[-1]
+        return np.moveaxis(b, 1, -1) if is_first else np.moveaxis(b, -1, 1)
+    if (b.ndim, a.ndim) == (3, 4) and (a.shape[-1] == 1 or a.shape[1] == 1):
+        return b[..., None] if a.shape[-1] == 1 else b[:, None]
+    if (b.ndim, a.ndim) == (4, 3) and (b.shape[-1] == 1 or b.shape[1] == 1):
+        return b[..., 0] if b.shape[-1] == 1 else b[:, 0]
+    return None
 
 
 def _convert_codes(b: np.ndarray, a: np.ndarray) -> np.ndarray | None:

@@ -5,7 +5,7 @@ all in one: a block is a column or a matrix whose columns are some of a wider ma
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 
@@ -13,6 +13,23 @@ from common.diagnose.recorded.example_axis import numbers_examples
 from common.diagnose.recorded.followed_arrays import OTHER
 
 Arrays = Mapping[str, np.ndarray]
+
+
+def adapt_columns(arrays: Arrays, examples: Arrays, add_note: Callable[[str], None]) -> dict[str, np.ndarray]:
+    """Join or split columns of a table as a script's batch has them.
+
+    Args:
+        arrays: The recorded arrays.
+        examples: The script's arrays with a row for each example.
+        add_note: Adds a sentence to the record of the script.
+    """
+    adapted = split_columns(join_columns(arrays, examples), examples)
+    if adapted.keys() != arrays.keys():
+        add_note(
+            "batches: the columns of a table are one array in one script and several in the other: they are taken in "
+            "their order; check this"
+        )
+    return adapted
 
 
 def join_columns(arrays: Arrays, others: Arrays) -> dict[str, np.ndarray]:
@@ -115,10 +132,14 @@ def _cast(block: np.ndarray, template: np.ndarray) -> np.ndarray:
 def _find_matrix(columnar: Arrays, tabular: Arrays, is_float: bool) -> str | None:
     """Return the only matrix of one script, if the other script has as many columns more in its place; else None."""
     matrices = _list_matrices(tabular, is_float)
-    count = len(_list_columns(columnar, is_float)) - len(_list_columns(tabular, is_float))
-    if len(matrices) != 1 or _list_matrices(columnar, is_float) or tabular[matrices[0]].shape[1] != count:
+    columns = [
+        len(_list_columns(columnar, kind)) - len(_list_columns(tabular, kind)) for kind in (is_float, not is_float)
+    ]
+    if len(matrices) != 1 or _list_matrices(columnar, is_float):
         return None
-    return matrices[0]
+    # A label may be of integers in one script only
+    has_columns = columns[0] >= tabular[matrices[0]].shape[1] in (columns[0], sum(columns))
+    return matrices[0] if has_columns else None
 
 
 def _list_columns(arrays: Arrays, is_float: bool) -> list[str]:

@@ -187,7 +187,7 @@ class FollowedArrays:
             sizes = {len(array) / count if array.ndim else 0.0 for array, count in zip(arrays, counts, strict=True)}
             if (name in (CLASS_WEIGHTS, POSITIVE_WEIGHTS) and kind == "label") or (calls > 1 and sizes == {calls}):
                 continue  # labels of the rows of all calls are made by the script, as the numbers of pairs in SimCLR
-            if len(sizes) == 1 and (size := sizes.pop()) in range(1, len(arrays[0]) + 1):
+            if len(sizes) == 1 and (size := sizes.pop()) in range(1, max(arrays[0].shape[:1], default=0) + 1):
                 joined = join_examples(arrays)
                 if name in joined_lists[0][1]:
                     self.lengths[f"{kind} {name}"] = np.concatenate([lengths[name] for _, lengths in joined_lists])

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from common.diagnose.recorded.array_layouts import convert_to_layout
-from common.diagnose.recorded.columns import join_columns, split_columns
+from common.diagnose.recorded.columns import adapt_columns
 from common.diagnose.recorded.derived_arrays import Rule, find_derived
 from common.diagnose.recorded.example_axis import find_most_rows, has_examples_second, infer_count
 from common.diagnose.recorded.followed_arrays import ALL_CALLS, FollowedArrays, lay_out_calls
@@ -27,6 +27,7 @@ from common.diagnose.recorded.time_axis import (
     put_examples_first,
     put_time_first,
 )
+from common.diagnose.recorded.token_lengths import sort_as_own
 from common.errors import UserError
 from common.recording.record_format import REFUSED
 
@@ -137,7 +138,7 @@ class FollowedBatches:
         self._position = int(rows[-1]) + 1
         self._end_full_step(total)
         examples = {name: leaf for name, leaf in leaves.items() if leaf.ndim and len(leaf) == size}
-        arrays = self._adapt_columns(arrays, examples)
+        arrays = adapt_columns(arrays, examples, self._matcher.add_note)
         filled, listed = self._fill_examples(examples, arrays, share, own_lengths)
         flat = {leaf for leaf, shape in original_shapes.items() if shape != leaves[leaf].shape}
         filled = {leaf: array.reshape(-1) if leaf in flat else array for leaf, array in filled.items()}
@@ -167,7 +168,8 @@ class FollowedBatches:
             for leaf, name in names.items()
             if leaf not in listed
         }
-        return filled | {leaf: self._derive(leaf, rule, filled) for leaf, rule in derived.items()}, listed
+        filled |= {leaf: self._derive(leaf, rule, filled) for leaf, rule in derived.items()}
+        return filled if listed else sort_as_own(examples, filled), listed
 
     def _fill_graph(self, leaves: Mapping[str, np.ndarray], step: int, world_size: int) -> Arrays | None:
         """Return the next micro-batch as it is if both scripts' batches have one structure, and none counts examples.
@@ -218,16 +220,6 @@ class FollowedBatches:
         padded = {leaf: name for leaf, name in names.items() if leaf not in cut}
         steps = [self._arrays.read_named({*cut.values()} - {*lengths}, step) for step in self._side.record.steps]
         return cut_lists(cut, rows, lengths, steps) | pad_lists(padded, rows, lengths, leaves)
-
-    def _adapt_columns(self, arrays: Arrays, examples: Arrays) -> Arrays:
-        """Join or split columns of a table as the script's batch has them."""
-        adapted = split_columns(join_columns(arrays, examples), examples)
-        if adapted.keys() != arrays.keys():
-            self._matcher.add_note(
-                "batches: the columns of a table are one array in one script and several in the other: they are taken "
-                "in their order; check this"
-            )
-        return adapted
 
     def restore_time_axis(self, array: np.ndarray, template: np.ndarray) -> np.ndarray:
         """Convert the input of a recorded layer to time-first if the script's last batch is time-first.
@@ -289,7 +281,8 @@ class FollowedBatches:
         is_lossless = converted.ndim == template.ndim and np.array_equal(convert_to_layout(converted, array), array)
         sizes = converted.shape[1:], template.shape[1:]  # a part of labels has fewer values: boxes without classes
         is_label = name.startswith("label ") and len(sizes[0]) > 1 and array.dtype.kind == "f"
-        is_part = is_label and sizes[0][:-1] == sizes[1][:-1] and sizes[0] != sizes[1]
+        is_image = 4 in (array.ndim, template.ndim)  # of another size
+        is_part = is_label and not is_image and sizes[0][:-1] == sizes[1][:-1] and sizes[0] != sizes[1]
         if is_part or not is_lossless or (template.dtype.kind != "f" and not np.array_equal(cast, converted)):
             raise UserError(
                 f"{self._side.record.directory}: its values {array.dtype}{list(array.shape)} do not fit "

@@ -42,6 +42,7 @@ from common.diagnose.recorded.matched_arrays import (
     match_by_values,
     match_copies,
     match_in_order,
+    prefer_ranges,
 )
 from common.diagnose.recorded.operations.operation_words import locate
 from common.diagnose.recorded.operations.section_side import SectionSide
@@ -104,7 +105,7 @@ class LeafMatcher:
                 if name not in matches.values() and not any(array is other for other in used)
             }
             unmatched = {leaf: array for leaf, array in leaves.items() if leaf not in matches}
-            may_replace = self._exclude_constants(fits)
+            may_replace = prefer_ranges(self._exclude_constants(fits), unmatched)
             best, in_order = (match(unmatched, unused, may_replace) for match in (match_by_values, match_in_order))
             moved = [f"{leaf} gets {name}" for leaf, name in best.items() if in_order.get(leaf) != name]
             if moved:
@@ -117,9 +118,8 @@ class LeafMatcher:
         self._note_doubts(matches)
         for leaf, array in leaves.items():
             if leaf not in matches:
-                self._report_unmatched(
-                    leaf, array, received or whole, [arrays[name] for name in matches.values()], named
-                )
+                taken = [arrays[name] for name in matches.values()]
+                self._report_unmatched(leaf, array, received or whole, taken, named)
         return {leaf: matches[leaf] for leaf in leaves if leaf in matches}
 
     def _match_keys(self, leaves: Arrays, arrays: Arrays) -> dict[str, str]:

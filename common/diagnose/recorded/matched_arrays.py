@@ -54,7 +54,8 @@ def match_by_values(
         fits: Checks whether a recorded array may replace an array of the script's batch.
     """
     in_order = match_in_order(leaves, arrays, fits)
-    if len(arrays) == 1 or not any(have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in in_order.items()):
+    is_single = len(arrays) == len(leaves) == 1
+    if is_single or not any(have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in in_order.items()):
         return in_order
     costs = {
         (leaf, name): _compute_cost(in_order.get(leaf) == name, template, array) if fits(array, template) else NEVER
@@ -66,6 +67,20 @@ def match_by_values(
     best = {f"{leaf}": f"{name}" for leaf, name in cells if costs[leaf, name] < NEVER}
     is_consistent = not any(have_other_ranges(leaves[leaf], arrays[name]) for leaf, name in best.items())
     return best if len(best) == len(in_order) and is_consistent else in_order
+
+
+def prefer_ranges(
+    fits: Callable[[np.ndarray, np.ndarray], bool], leaves: Mapping[str, np.ndarray]
+) -> Callable[[np.ndarray, np.ndarray], bool]:
+    """Return a check by which an array replaces no leaf of another range if it has that of a leaf in another layout."""
+
+    def may_replace(array: np.ndarray, template: np.ndarray) -> bool:
+        if not fits(array, template) or not have_other_ranges(template, array):
+            return fits(array, template)
+        others = (leaf for leaf in leaves.values() if not fits(array, leaf) and has_equal_shape(array, leaf))
+        return all(have_other_ranges(leaf, array) for leaf in others)
+
+    return may_replace
 
 
 def _compute_cost(is_in_order: bool, template: np.ndarray, array: np.ndarray) -> float:
@@ -187,11 +202,9 @@ def has_like_shape(array: np.ndarray, template: np.ndarray) -> bool:
         return False
     if array.ndim == template.ndim == 2 and (array.shape[1] == 1) != (template.shape[1] == 1):
         return False  # a column of a table is no sequence
-    return (
-        has_columns
-        or array.ndim == template.ndim
-        or convert_to_layout(array[:1], template[:1]).shape[1:] == template.shape[1:]
-    )
+    converted = convert_to_layout(array[:1], template[:1])
+    have_other_sizes = converted.ndim == template.ndim > 1 and converted.dtype.kind == template.dtype.kind == "f"
+    return has_columns or array.ndim == template.ndim or converted.shape[1:] == template.shape[1:] or have_other_sizes
 
 
 def _may_be_classes(array: np.ndarray, template: np.ndarray) -> bool:

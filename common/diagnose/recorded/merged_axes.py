@@ -22,4 +22,4 @@ def find_merged_axes(leaves: Mapping[str, np.ndarray], count: int) -> tuple[int,
     sizes = {leaf.shape[:2] for leaf in leaves.values()}
     axes = sizes.pop() if len(sizes) == 1 else ()
     has_features = any(leaf.ndim > 2 for leaf in leaves.values())
-    return axes if has_features and count not in axes and math.prod(axes) == count else None
+    return axes if has_features and len(axes) == 2 and count not in axes and math.prod(axes) == count else None

@@ -156,3 +156,18 @@ def test_a_single_recorder_whose_function_does_not_call_its_model_refuses_to_fol
     function = tf.function(lambda x: x * 2)
     with pytest.raises(ValueError, match="follow: The model was not called in a recorded step"), recorder.step():
         function(tf.ones([6, 4]))
+
+
+def test_a_follower_records_the_loss_of_an_activity_regularizer_once(tmp_path: Path) -> None:
+    """It calls the layer once more for the recorded input, before the script adds the losses of its layers."""
+    numbers, losses = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32), []
+    for name, follow in (("old", None), ("new", str(tmp_path / "old"))):
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Dense(4, activity_regularizer=keras.regularizers.L2(0.5)), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.Input([4]), *layers])
+        model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+        recorder = FitRecorder(str(tmp_path / name), follow=follow, steps=2)
+        model.fit(numbers, numbers[:, :1], batch_size=8, shuffle=False, verbose=0, callbacks=[recorder])
+        steps = json.loads((tmp_path / name / "record.json").read_text())["steps"]
+        losses.append([facts["losses"] for facts in steps])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.diagnose.recorded.columns import join_columns, split_columns
+from common.diagnose.recorded.columns import adapt_columns, join_columns, split_columns
 
 RNG = np.random.default_rng(0)
 NUMBERS = {name: RNG.normal(size=(6, 1)).astype(np.float32) for name in ("age", "height", "weight")}
@@ -82,3 +82,22 @@ def test_labels_that_a_loss_cuts_from_one_array_are_joined_without_it() -> None:
     joined = join_columns(arrays, {"y": np.concatenate([target, weight], axis=1)})
     assert [*joined] == ["label target to label sample_weight", "other 1"]
     assert np.array_equal(joined["label target to label sample_weight"][:, 1:], weight)
+
+
+def test_columns_are_joined_and_split_beside_a_label_that_is_of_integers_in_one_script_only() -> None:
+    classes = np.arange(6) % 2
+    columns, table = {**NUMBERS, "label": classes.astype(np.float32)}, {"x": MATRICES["numbers"], "y": classes}
+    joined = join_columns(columns, table)
+    assert [*joined] == ["age to weight", "label"]
+    assert np.array_equal(joined["age to weight"], MATRICES["numbers"])
+    assert [*split_columns(table, columns)] == ["x[:, 0]", "x[:, 1]", "x[:, 2]", "y"]
+
+
+def test_a_script_gets_the_columns_as_its_batch_has_them_and_a_note() -> None:
+    notes: list[str] = []
+    arrays, table = {**NUMBERS, "y": LABEL}, {"x": MATRICES["numbers"], "label": LABEL}
+    assert [*adapt_columns(arrays, table, notes.append)] == ["age to weight", "y"]
+    assert [*adapt_columns(table, arrays, notes.append)] == ["x[:, 0]", "x[:, 1]", "x[:, 2]", "label"]
+    assert len(notes) == 2 and all(note.startswith("batches: the columns of a table are one array") for note in notes)
+    assert adapt_columns(arrays, arrays, notes.append) == arrays
+    assert len(notes) == 2

@@ -67,6 +67,17 @@ def test_labels_that_follow_from_an_input_are_those_of_the_record(tmp_path: Path
     assert np.array_equal(batch["1"], 2.5 - groups[:, 0])
 
 
+def test_a_number_that_a_script_passes_beside_its_batch_is_no_label(tmp_path: Path) -> None:
+    """A `tf.function` receives the weight of a term of the loss, which is recorded as an array without axes."""
+    inputs = np.arange(EXAMPLES * 3.0).reshape(EXAMPLES, 3)
+    arrays = {"batch/0/input/0": inputs, "batch/0/label/y_true": LABELS, "batch/0/other/2": np.array(0.5)}
+    batches = write_steps(tmp_path, "tensorflow", [arrays], micro_batches=1)
+    batch = batches.fill({"0": inputs + 1, "1": LABELS * 0}, 0, 1)
+    assert batch is not None
+    assert np.array_equal(batch["0"], inputs)
+    assert np.array_equal(batch["1"], LABELS)
+
+
 @given(size=st.integers(1, EXAMPLES), world_size=st.integers(1, 3))
 def test_all_processes_together_take_every_example_once(
     size: int, world_size: int, tmp_path_factory: pytest.TempPathFactory
@@ -541,3 +552,13 @@ def test_a_column_of_a_table_is_no_sequence_of_the_model(tmp_path: Path) -> None
     assert filled is not None
     assert [*filled] == ["0", "2"]
     assert any("batches: 1 of the script's batch is not replaced" in note for note in batches.notes)
+
+
+def test_images_of_another_size_replace_those_of_the_script(tmp_path: Path) -> None:
+    """A script may resize them otherwise; their numbers of channels agree."""
+    batches = write_record(tmp_path, {"0": IMAGES}, {"y_true": IMAGES[..., :1]})
+    template = {"0": np.zeros((4, 3, 8, 9), np.float32), "1": np.zeros((4, 1, 8, 9), np.float32)}
+    filled = batches.fill(template, 0, 1)
+    assert filled is not None
+    np.testing.assert_array_equal(filled["0"], IMAGES[:4].transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(filled["1"], IMAGES[:4, ..., :1].transpose(0, 3, 1, 2))

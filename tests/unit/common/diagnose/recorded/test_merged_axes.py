@@ -21,6 +21,7 @@ def test_the_axes_of_all_arrays_are_merged_in_their_order() -> None:
         ({"states": STATES, "actions": ACTIONS}, 4),
         ({"states": STATES, "actions": ACTIONS}, 24),
         ({"states": STATES, "weights": np.ones(4)}, 12),
+        ({"states": STATES, "weights": np.ones(4)}, 1),
         ({"actions": ACTIONS}, 12),
     ],
 )

@@ -1,11 +1,12 @@
 """Tests of numbers of tokens that only one of two scripts has in its batches."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.diagnose.recorded.derived_arrays import find_derived
-from common.diagnose.recorded.token_lengths import find_token_lengths
+from common.diagnose.recorded.token_lengths import find_token_lengths, sort_as_own
 
 TOKENS = 7
 
@@ -57,3 +58,23 @@ def test_lengths_of_sequences_without_padding_get_recorded_lengths() -> None:
     full = pad(np.array([7, 7, 7]), 0)
     recorded = {"input 0": pad(LENGTHS, 0), "input 1": LENGTHS, "label target": np.array([1, 0, 1])}
     assert [*find_derived({"0": full, "1": LENGTHS - 1, "2": np.array([0, 1, 0])}, recorded)[1]] == [*recorded]
+
+
+@pytest.mark.parametrize(("own_lengths", "is_sorted"), [([7, 5, 5], True), ([5, 7, 5], False), ([4, 4, 4], False)])
+def test_recorded_examples_are_sorted_by_length_if_those_of_the_script_are(
+    own_lengths: list[int], is_sorted: bool
+) -> None:
+    lengths, recorded = np.array(own_lengths), np.array([3, 7, 5, 7])
+    batch = {"tokens": pad(lengths, 0), "lengths": lengths, "labels": np.ones(3)}
+    filled = {"tokens": pad(recorded, 0), "lengths": recorded, "labels": np.arange(4), "classes": np.arange(2)}
+    arrays = sort_as_own(batch, filled)
+    order = [1, 3, 2, 0] if is_sorted else [0, 1, 2, 3]
+    for name in ("tokens", "lengths", "labels"):
+        np.testing.assert_array_equal(arrays[name], filled[name][order])
+    np.testing.assert_array_equal(arrays["classes"], np.arange(2))
+
+
+def test_recorded_examples_without_lengths_stay_in_their_order() -> None:
+    lengths = np.array([7, 5, 3])
+    filled = {"tokens": pad(lengths[::-1], 0)}
+    assert sort_as_own({"tokens": pad(lengths, 0), "lengths": lengths}, filled) == filled
