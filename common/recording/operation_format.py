@@ -15,10 +15,11 @@ from typing import TypedDict
 OPERATIONS = "operations.json"
 MOST_OPERATIONS = 20_000  # number of operations after which the list ends
 MOST_PARTS = 20_000  # number of operations within layers after which no more are listed
+MOST_ORDERED = 1 << 18  # number of elements of a tensor whose centers are computed
 
 
-class TensorStatistics(TypedDict):
-    """A tensor that an operation received or returned."""
+class TensorSums(TypedDict):
+    """The numbers of a tensor, whatever their order."""
 
     shape: list[int]
     dtype: str  # such as "float32"
@@ -26,6 +27,14 @@ class TensorStatistics(TypedDict):
     norm: float | None  # square root of the sum of the squares
     minimum: float | None
     maximum: float | None
+
+
+class TensorStatistics(TensorSums, total=False):
+    """A tensor that an operation received or returned."""
+
+    # For each axis, the sum of the elements times their position in it: 0 at the begin, 1 at the end. The same numbers
+    # in another order have other centers. Missing for a large tensor, and in records of older versions
+    centers: list[float]
 
 
 class Part(TypedDict):

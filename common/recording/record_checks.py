@@ -67,6 +67,11 @@ def read_operations(file: Path) -> OperationTrace:
     statistics = [tensor[key] for tensor in trace["tensors"] for key in ("sum", "norm", "minimum", "maximum")]
     if not all(number is None or math.isfinite(number) for number in statistics):
         raise UserError(f"{file}: statistics of tensors must be finite numbers or null; record the script again")
+    centers = [tensor["centers"] for tensor in trace["tensors"] if "centers" in tensor]
+    if not all(map(math.isfinite, (number for numbers in centers for number in numbers))):
+        raise UserError(f"{file}: centers of tensors must be finite numbers; record the script again")
+    if any(len(tensor["centers"]) != len(tensor["shape"]) for tensor in trace["tensors"] if "centers" in tensor):
+        raise UserError(f"{file}: a tensor needs a center for each axis; record the script again")
     shapes = [tensor["shape"] for tensor in trace["tensors"]]
     if not all(len(shape) <= MOST_AXES and math.prod(shape) <= MOST_ELEMENTS for shape in shapes):
         raise UserError(f"{file}: a tensor has too many axes or elements; record the script again")

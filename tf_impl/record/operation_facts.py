@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from common.recording.array_norms import add_elements
 from common.recording.index_notation import write_axis_index, write_flip, write_index, write_length
-from common.recording.operation_format import TensorStatistics
+from common.recording.operation_format import MOST_ORDERED, TensorStatistics
 from common.recording.record_format import name_call
 from tf_impl.record.model_facts import COMPOSITE_KINDS, RECURRENT_KINDS, Layer, get_kind, list_parts
 
@@ -71,6 +71,11 @@ def measure(tensor: Any) -> TensorStatistics:  # noqa: ANN401  a tensor of any k
     if np.isfinite(total):
         statistics["sum"], statistics["norm"] = total, float(np.sqrt(squares))
         statistics["minimum"], statistics["maximum"] = float(array.min()), float(array.max())
+        if array.size <= MOST_ORDERED and list(array.shape) == statistics["shape"]:
+            statistics["centers"] = [
+                float(np.moveaxis(array, axis, -1).reshape(-1, size).sum(0, np.float64) @ np.linspace(0, 1, size))
+                for axis, size in enumerate(array.shape)
+            ]
     return statistics
 
 

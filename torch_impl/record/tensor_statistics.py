@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from common.recording.operation_format import TensorStatistics
+from common.recording.operation_format import MOST_ORDERED, TensorStatistics
 
 MOST_ELEMENTS = 1 << 26  # of a tensor whose statistics are computed
 CHUNK_SIZE = 1 << 22  # number of elements that are converted to float64 at once
@@ -27,12 +27,14 @@ def measure_tensor(tensor: torch.Tensor) -> TensorStatistics:
     except (RuntimeError, NotImplementedError, TypeError):  # a tensor without values, or of a type without a sum
         numbers = []
     if numbers and all(map(math.isfinite, numbers)):
-        statistics["sum"], statistics["norm"], statistics["minimum"], statistics["maximum"] = numbers
+        statistics["sum"], statistics["norm"], statistics["minimum"], statistics["maximum"] = numbers[:4]
+        if len(numbers) == 4 + tensor.dim():  # a tensor of complex numbers has a further axis
+            statistics["centers"] = numbers[4:]
     return statistics
 
 
 def _compute_statistics(tensor: torch.Tensor) -> list[float]:
-    """Return the sum, the norm, the minimum and the maximum. The device is asked once."""
+    """Return the sum, the norm, the minimum, the maximum and the centers. The device is asked once."""
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_complex():
@@ -44,5 +46,19 @@ def _compute_statistics(tensor: torch.Tensor) -> list[float]:
         values = chunk.to(torch.float64)
         rows.append(torch.stack([values.sum(), values.dot(values), *values.aminmax()]))
     sums, squares, minima, maxima = torch.stack(rows).unbind(1)
-    numbers: list[float] = torch.stack([sums.sum(), squares.sum().sqrt(), minima.min(), maxima.max()]).tolist()
+    numbers: list[float] = torch.stack(
+        [sums.sum(), squares.sum().sqrt(), minima.min(), maxima.max(), *_compute_centers(tensor)]
+    ).tolist()
     return numbers
+
+
+def _compute_centers(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the sum of the elements times their positions along each axis; nothing for a large tensor."""
+    if tensor.numel() > MOST_ORDERED:
+        return []
+    values = tensor.to(torch.float64)
+    centers = []
+    for axis, size in enumerate(tensor.shape):
+        sums = values.movedim(axis, -1).reshape(-1, size).sum(0)
+        centers.append(sums.dot(torch.linspace(0, 1, size, dtype=torch.float64, device=sums.device)))
+    return centers

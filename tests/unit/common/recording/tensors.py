@@ -19,7 +19,7 @@ def to_tensor(values: object) -> Tensor:
 def measure(tensor: Tensor) -> TensorStatistics:
     array = np.asarray(tensor, np.float64)
     is_finite = bool(np.isfinite(array).all())
-    return {
+    statistics: TensorStatistics = {
         "shape": list(array.shape),
         "dtype": str(tensor.dtype),
         "sum": float(array.sum()) if is_finite else None,
@@ -27,3 +27,9 @@ def measure(tensor: Tensor) -> TensorStatistics:
         "minimum": float(array.min()) if is_finite else None,
         "maximum": float(array.max()) if is_finite else None,
     }
+    if is_finite:
+        statistics["centers"] = [
+            float(np.linspace(0, 1, size) @ np.moveaxis(array, axis, 0).reshape(size, -1).sum(1))
+            for axis, size in enumerate(array.shape)
+        ]
+    return statistics

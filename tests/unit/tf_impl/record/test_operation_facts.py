@@ -14,6 +14,7 @@ from keras import ops
 from tensorflow.python.framework import op_callbacks
 
 from common.recording.index_notation import write_index
+from common.recording.operation_format import MOST_ORDERED
 from tf_impl.record.operation_facts import describe_operation, measure, select_names
 
 
@@ -45,6 +46,26 @@ def test_statistics_of_kinds_of_tensors(tensor: tf.Tensor, dtype: str, values: t
     statistics = measure(tensor)
     assert (statistics["dtype"], statistics["shape"]) == (dtype, list(tensor.shape))
     assert tuple(statistics[key] for key in ("sum", "norm", "minimum", "maximum")) == values
+
+
+def test_centers_are_sums_of_the_elements_times_their_positions() -> None:
+    array = np.array([[1, 2, 4], [8, 16, 32]], np.float32)
+    expected = [8.0 + 16 + 32, 2 / 2 + 16 / 2 + 4 + 32]
+    assert measure(tf.constant(array))["centers"] == expected
+    assert measure(tf.constant(array, tf.bfloat16))["centers"] == expected
+    assert measure(tf.constant(array.astype(np.int64)))["centers"] == expected
+    assert measure(tf.constant([False, True, True]))["centers"] == [1.5]
+    assert measure(tf.constant([[5.0]]))["centers"] == [0, 0]
+    assert measure(tf.constant(array[::-1]))["centers"] == [1 + 2 + 4, expected[1]]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [tf.zeros([MOST_ORDERED + 1]), tf.constant([1.0, float("nan")]), tf.constant([3 + 0j, -4j]), tf.zeros([0, 3])],
+    ids=["large", "not finite", "complex", "empty"],
+)
+def test_other_tensors_have_no_centers(tensor: tf.Tensor) -> None:
+    assert "centers" not in measure(tensor)
 
 
 @contextmanager
