@@ -142,6 +142,7 @@ REMEDY_GROUPS = {
         "call `scaler.unscale_` before clipping, and compare the scale at the start",
     ("attention_mask_missing", "special_tokens", "padding_length", "truncation_length"):
         "compare the arguments of the tokenizer, and pass its attention mask to the model",
+    ("padded_examples",): "mask the padding in both scripts, and take the state or the output of the last real token",
     ("go_backwards",): "let both layers go through the sequence in the same direction",
     ("labels_transposed",): "flatten the outputs and the labels in the same order of the axes",
     ("labels_shifted",): "number the labels from the same number, and cut inputs and labels at the same positions",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import product
 
+from common.diagnose.recorded.operations.joined_losses import drop_joined
 from common.diagnose.recorded.operations.operation_names import is_selection, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.selections import are_other_selections
@@ -153,6 +154,7 @@ class DifferingSection:
             for operations, start in zip(remaining, block[:2], strict=True):
                 operations[start : start + block.size] = [None] * block.size
         a, b = ([operation for operation in operations if operation is not None] for operations in remaining)
+        a, b = drop_joined(a, b), drop_joined(b, a)
         shared = {*names_a} & {*names_b}
         is_clear = bool(a or b) and shared.isdisjoint(normalize_name(operation) for operation in (*a, *b))
         return (a, b) if is_clear else (self.a.operations, self.b.operations)

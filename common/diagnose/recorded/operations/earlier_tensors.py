@@ -169,8 +169,8 @@ def _keeps_numbers(side: SectionSide, operation: Operation) -> bool:
     """Check whether an operation of one tensor returns its numbers, perhaps in another shape."""
     selection = side.find_selection(operation)
     if selection is not None:
-        (received,), (returned,) = (side.count_elements(operation[x]) for x in ("inputs", "outputs"))
-        return received == returned and not selection.is_reordering
+        received, returned = (side.count_elements(operation[x]) for x in ("inputs", "outputs"))
+        return len(received) == 1 and received == returned and not selection.is_reordering  # no assignment to elements
     return simplify_name(operation["name"]) in KEEPING
 
 

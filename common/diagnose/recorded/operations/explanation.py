@@ -14,16 +14,19 @@ from common.diagnose.recorded.operations.equal_reductions import (
     explain_other_reduction,
     reduces_equal_tensors,
 )
-from common.diagnose.recorded.operations.operation_names import LOSS, normalize_name
+from common.diagnose.recorded.operations.operation_names import KEEPING, LOSS, normalize_name
 from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, locate
+from common.diagnose.recorded.operations.partial_losses import explain_partial_loss
 from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
 from common.diagnose.recorded.operations.section_explanation import explain_section, find_unrecorded_shape
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED
+from common.diagnose.recorded.operations.weight_uses import explain_other_weights
 from common.diagnose.recorded.record_pair import RecordPair
-from common.recording.operation_format import OperationTrace
+from common.recording.operation_format import Operation, OperationTrace
 
 LEAST_DIFFERENCE = 1e-4  # relative difference of two losses from which on it is no rounding of the loss itself
+MOST_TENSORS = 4000  # number of tensors of a script above which their order is not compared
 # Causes that name operations. Another cause may say why they differ.
 OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
 
@@ -42,14 +45,46 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
     Returns:
         The explanation; None if the operations do not show the difference.
     """
-    if (name_a, name_b) == (LOSS, LOSS) and (explanation := explain_other_reduction(pair, place)) is not None:
+    are_losses = (name_a, name_b) == (LOSS, LOSS)
+    if are_losses and (explanation := explain_other_reduction(pair, place)) is not None:
         return explanation
     section = _find_section(pair, name_a, name_b)
     if section is None:
-        return _explain_exchange(pair, place, name_a, name_b) or _explain_order(pair, place, name_a, name_b)
-    if section.is_layer and section.has_weights:  # a layer that computes something else is explained by its settings
+        explanation = (
+            _explain_exchange(pair, place, name_a, name_b)
+            or _explain_other_tensor(pair, place, name_a, name_b)
+            or _explain_order(pair, place, name_a, name_b)
+        )
+    elif section.is_layer and section.has_weights:  # a layer that computes something else is explained by its settings
         return None
-    return explain_section(section, place)
+    else:
+        explanation = explain_other_weights(pair, section, place) or explain_section(section, place)
+    if are_losses and (explanation is None or not explanation.confirmed):
+        explanation = explain_partial_loss(pair, place) or explanation
+    if explanation is None or explanation.confirmed:
+        return explanation
+    return _explain_in_order(pair, place, name_a, name_b) or explanation
+
+
+def _explain_in_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
+    """Name the operations from which a tensor, or the order of its numbers, differs first; None if that is uncertain.
+
+    Two scripts may order the numbers of the same tensor in different ways, and both be right. Therefore the order
+    counts only if numbers alone explain no difference.
+    """
+    section = _find_section(pair, name_a, name_b, is_ordered=True)
+    if section is None or (section.is_layer and section.has_weights):
+        return None
+    for of_a, of_b in product(
+        section.a.entering_operations[:MOST_COMPARED], section.b.entering_operations[:MOST_COMPARED]
+    ):
+        is_one_name = normalize_name(of_a) == normalize_name(of_b)
+        if is_one_name and section.matches.are_reordered(of_a["outputs"][0], of_b["outputs"][0]):
+            words = [describe_lines(side, [x]) for side, x in zip((section.a, section.b), (of_a, of_b), strict=True)]
+            sentence = f"{place}: the same numbers are in another order: A computes {words[0]}, and B {words[1]}"
+            return Explanation("operation", sentence, confirmed=False)
+    explanation = explain_section(section, place)
+    return explanation if explanation.confirmed else None
 
 
 def _explain_exchange(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
@@ -74,6 +109,34 @@ def _explain_exchange(pair: RecordPair, place: str, name_a: str, name_b: str) ->
             sentence = f"{place}: the same tensors are passed in another order: {words[0]} in A and {words[1]} in B"
             return Explanation("operation", sentence)
     return None
+
+
+def _explain_other_tensor(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
+    """Explain two tensors that both scripts have, if each script passes another one; None if they are equal."""
+    targets = None if LOSS in (name_a, name_b) else _find_targets(pair, name_a, name_b)
+    if targets is None:
+        return None
+    traces, numbers = targets
+    if match_tensors(pair, traces).are_equal(*numbers):
+        return None
+    sides = [SectionSide(trace, number, ()) for trace, number in zip(traces, numbers, strict=True)]
+    producers = [_find_source(side) for side in sides]
+    words = [describe_lines(side, [x]) for side, x in zip(sides, producers, strict=True) if x is not None]
+    if len(words) < len(sides):
+        return None
+    sentence = f"{place}: each script passes another tensor that both have: the result of {words[0]} in A and of "
+    return Explanation("operation", f"{sentence}{words[1]} in B")
+
+
+def _find_source(side: SectionSide) -> Operation | None:
+    """Return the operation that computes the numbers of the target, before those that keep them; None if none does."""
+    source, number = None, side.target
+    while (producer := side.find_producer(number)) is not None:
+        source = producer
+        if normalize_name(producer) not in KEEPING or not producer["inputs"]:
+            break
+        number = producer["inputs"][0]
+    return source
 
 
 def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
@@ -135,12 +198,16 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
     return replace(explanation, sentence=f"{explanation.sentence} ({', '.join(lines)})") if lines else explanation
 
 
-def _find_section(pair: RecordPair, name_a: str, name_b: str) -> DifferingSection | None:
+def _find_section(
+    pair: RecordPair, name_a: str, name_b: str, *, is_ordered: bool = False
+) -> DifferingSection | None:  # fmt: skip
     targets = _find_targets(pair, name_a, name_b)
     if targets is None:
         return None
     traces, numbers = targets
-    matches = match_tensors(pair, traces)
+    if is_ordered and max(len(trace["tensors"]) for trace in traces) > MOST_TENSORS:
+        return None
+    matches = match_tensors(pair, traces, is_ordered=is_ordered)
     is_known_to_differ = (name_a, name_b) == (LOSS, LOSS) and _are_other_losses(traces, numbers)
     return find_section(*traces, numbers, matches, is_known_to_differ=is_known_to_differ)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from common.diagnose.recorded.operations.first_results import list_surplus
+from common.diagnose.recorded.operations.joined_losses import drop_joined
 from common.diagnose.recorded.operations.operation_names import (
     ACTIVATIONS,
     ELEMENTWISE,
@@ -101,12 +102,19 @@ def find_unapplied(
         matches: The tensors that are equal.
     """
     for side, (longer, shorter) in enumerate(((a, b), (b, a))):
-        activations = {tensor: x for tensor, x in _list_functions(longer) if normalize_name(x) in ACTIVATIONS}
+        remaining = drop_joined(
+            longer.operations, shorter.operations
+        )  # without a sigmoid that the other side's loss has
+        activations = {
+            tensor: x
+            for tensor, x in _list_functions(longer)
+            if normalize_name(x) in ACTIVATIONS and any(x is y for y in remaining)
+        }
         surplus = list_surplus([*activations.values()], longer, shorter)
         users = [(x, operation) for operation in shorter.first_operations for x in shorter.list_tensors(operation)]
         for tensor, operation in activations.items():
             same = [user for x, user in users if matches.are_equal(*((x, tensor) if side else (tensor, x)))]
-            if operation in surplus and same and all(normalize_name(user) not in FUNCTIONS for user in same):
+            if operation in surplus and same and all(normalize_name(x) not in FUNCTIONS | LOGIT_LOSSES for x in same):
                 return ([], [operation]) if side else ([operation], [])
     return None
 

@@ -141,7 +141,7 @@ def find_unrecorded(
         if counterpart is None:
             return None
         remaining.remove(counterpart)
-    return a.get_shape(unrecorded[0][0]) if of_a and not remaining else None
+    return a.get_statistics(unrecorded[0][0])["shape"] if of_a and not remaining else None
 
 
 def find_other_partners(a: SectionSide, b: SectionSide, matches: TensorMatches) -> tuple[Operation, Operation] | None:
@@ -197,9 +197,15 @@ def _list_replacing(operation: Operation, other: SectionSide) -> list[Operation]
 
 
 def list_surplus(operations: Sequence[Operation], longer: SectionSide, shorter: SectionSide) -> list[Operation]:
-    """Return the operations of a side whose names the other side has less often."""
+    """Return the operations of a side whose names the other side has less often.
+
+    A script may choose elements by "where" once, or select them by several masks.
+    """
     names, other_names = longer.count_names(), shorter.count_names()
-    return [x for x in operations if names[normalize_name(x)] > other_names[normalize_name(x)]]
+    by_masks = {"where"} & {*other_names}
+    names_of = {normalize_name(x) for x in operations} - by_masks
+    surplus = {name for name in names_of if names[name] > other_names[name]}
+    return [x for x in operations if normalize_name(x) in surplus]
 
 
 def find_partial_outputs(a: SectionSide, b: SectionSide) -> tuple[list[Operation], list[Operation]] | None:

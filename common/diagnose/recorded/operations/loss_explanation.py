@@ -45,6 +45,6 @@ def explain_partial_outputs(section: DifferingSection, place: str) -> Explanatio
     if partial is None:
         return None
     name, side, slices = next(x for x in zip("AB", (section.a, section.b), partial, strict=True) if x[2])
-    shapes = [side.get_shape(slices[0][key][0]) for key in ("inputs", "outputs")]
+    shapes = [side.get_statistics(slices[0][key][0])["shape"] for key in ("inputs", "outputs")]
     sentence = f"{place}: {name} takes a part {shapes[1]} of {shapes[0]}, by {describe_lines(side, slices)}, and "
     return Explanation("operation", f"{sentence}{'BA'['AB'.index(name)]} takes all", confirmed=False, side=name.lower())

@@ -31,6 +31,7 @@ SPELLINGS = {
         ("maximum", "minimum", "clampmin", "clamp", "clip", "clipbyvalue", "relu"),
         ("where", "select", "maskedfill"),
         *((f"{name}pool{rank}d", f"{keras}pooling{rank}d") for name, keras in POOLINGS for rank in (1, 2, 3)),
+        ("binarycrossentropywithlogits", "sigmoidcrossentropywithlogits"),
         ("logsoftmax", "logsumexp"),  # torch.distributions subtracts the result of logsumexp
         ("indexadd", "scatteradd", "unsortedsegmentsum", "segmentsum", "tensorscatteradd"),
         ("gather", "takealongdim", "getitem", "stridedslice", "indexselect", "resourcegather", "embedding"),
@@ -86,8 +87,8 @@ def normalize_name(operation: Operation) -> str:
     name = operation["name"]
     if name == "Activation":  # a layer of Keras that computes the function that its argument names
         name = str(operation["arguments"].get("activation", name))
-    if is_selection(operation):
-        return SPELLINGS["getitem"]
+    if is_selection(operation):  # a mask selects what the other script may choose by "where"
+        return SPELLINGS["where" if "bool[" in str(operation["arguments"]["index"]) else "getitem"]
     name = simplify_name(name)
     return SPELLINGS.get(name, name)
 

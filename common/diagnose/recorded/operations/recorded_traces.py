@@ -3,6 +3,7 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+from common.diagnose.recorded.operations.joined_losses import join_losses
 from common.diagnose.recorded.operations.parts import expand_parts
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
@@ -21,12 +22,20 @@ def read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | Non
     step = pair.equal_steps[0]
     counts = [side.batches.count_examples(step)[0] for side in pair.sides]
     has_same_examples = counts[0] == counts[1] and set(pair.orders[step][: counts[0]]) == {*range(counts[0])}
-    return expand_parts(a, b) if has_same_examples else None
+    return join_losses(*expand_parts(a, b)) if has_same_examples else None
 
 
-def match_tensors(pair: RecordPair, traces: tuple[OperationTrace, OperationTrace]) -> TensorMatches:
-    """Match the tensors of both sides by their numbers, and those of layers that are known to be equal."""
+def match_tensors(
+    pair: RecordPair, traces: tuple[OperationTrace, OperationTrace], *, is_ordered: bool = False
+) -> TensorMatches:
+    """Match the tensors of both sides by their numbers, and those of layers that are known to be equal.
+
+    Args:
+        pair: The records.
+        traces: The operations of both sides.
+        is_ordered: Whether the same numbers in another order are no match.
+    """
     a, b = (trace["names"] for trace in traces)
     known = [(a[name_a], b[name_b]) for name_a, name_b in pair.equal_tensors if name_a in a and name_b in b]
     tolerance = rounding_tolerance(pair.noise, pair.precision)
-    return TensorMatches(traces[0]["tensors"], traces[1]["tensors"], tolerance, known)
+    return TensorMatches(traces[0]["tensors"], traces[1]["tensors"], tolerance, known, is_ordered=is_ordered)

@@ -26,15 +26,28 @@ from common.diagnose.recorded.operations.first_results import (
     find_other_partners,
     find_unrecorded,
 )
+from common.diagnose.recorded.operations.layer_outputs import describe_other_output
 from common.diagnose.recorded.operations.loss_explanation import (
     explain_broadcast,
     explain_misplaced,
     explain_partial_outputs,
 )
-from common.diagnose.recorded.operations.operation_names import ELEMENTWISE, LOSS, normalize_name
+from common.diagnose.recorded.operations.operation_names import (
+    ELEMENTWISE,
+    LOSS,
+    is_selection,
+    normalize_name,
+)
 from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, shorten
+from common.diagnose.recorded.operations.other_constants import find_other_constants
 from common.diagnose.recorded.operations.packed_sequences import drop_packing, explain_packing
-from common.diagnose.recorded.operations.section_words import describe_reorderings, describe_sides, is_one_line
+from common.diagnose.recorded.operations.section_words import (
+    describe_reorderings,
+    describe_sides,
+    describe_sources,
+    is_one_line,
+)
+from common.diagnose.recorded.operations.selections import join_selections
 from common.recording.operation_format import Operation
 
 EQUAL_TENSORS = "from tensors with the same numbers"
@@ -47,6 +60,8 @@ def explain_section(section: DifferingSection, place: str) -> Explanation:
         if unused:
             sentence = f"{place}: {name} computes nothing from the model's input {shorten(unused[0])}"
             return Explanation("unused_input", sentence, side=name.lower())
+    if output := describe_other_output(section.a, section.b, section.matches):
+        return Explanation("recurrent_layer", f"{place}: {output}")
     return (
         explain_packing(section, place)
         or explain_broadcast(section, place)
@@ -57,6 +72,7 @@ def explain_section(section: DifferingSection, place: str) -> Explanation:
         or explain_misplaced(section, place)
         or _explain_first_functions(section, place)
         or _explain_first_lines(section, place)
+        or _explain_other_constants(section, place)
         or _explain_earlier_tensors(section, place)
         or _explain_other_operand(section, place)
         or explain_partial_outputs(section, place)
@@ -66,7 +82,7 @@ def explain_section(section: DifferingSection, place: str) -> Explanation:
 
 def _explain_same_operation(section: DifferingSection, place: str) -> Explanation | None:
     """Explain an operation of one name that returns something else for equal tensors; None if there is none."""
-    if section.first is None or not section.has_same_operation:
+    if section.first is None or not section.has_same_operation or _select_same_elements(section):
         return None
     sentence = f"{place}: {EQUAL_TENSORS} {describe_sides(section, section.first[:1], section.first[1:])}"
     broadcasts = [find_broadcast(side, x) for side, x in zip((section.a, section.b), section.first, strict=True)]
@@ -76,6 +92,22 @@ def _explain_same_operation(section: DifferingSection, place: str) -> Explanatio
     if not section.has_other_arguments:
         sentence += f": {OTHER_REASONS}{describe_reorderings(section)}"
     return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
+
+
+def _select_same_elements(section: DifferingSection) -> bool:
+    """Check whether both sides select the same elements of one tensor, one of them in several operations of a loop."""
+    assert section.first is not None
+    operations = [
+        [x for x in side.first_operations if x["inputs"][:1] == first["inputs"][:1]]
+        for side, first in zip((section.a, section.b), section.first, strict=True)
+    ]
+    if not all(map(is_selection, section.first)) or [*map(len, operations)] == [1, 1]:
+        return False
+    taken = [
+        join_selections([side.find_selection(x) for x in of_side])
+        for side, of_side in zip((section.a, section.b), operations, strict=True)
+    ]
+    return taken[0] is not None and taken[0] == taken[1]
 
 
 def _explain_first_results(section: DifferingSection, place: str) -> Explanation | None:
@@ -99,9 +131,8 @@ def _explain_first_results(section: DifferingSection, place: str) -> Explanation
     combined = find_other_partners(section.a, section.b, section.matches)
     if combined is not None:
         words = describe_sides(section, combined[:1], combined[1:])
-        return Explanation(
-            "operation", f"{place}: the same tensors are combined in other pairs: {words}", confirmed=False
-        )
+        sentence = f"{place}: the same tensors are combined in other pairs: {words}"
+        return Explanation("operation", sentence, confirmed=False)
     return None
 
 
@@ -151,8 +182,8 @@ def _explain_first_functions(section: DifferingSection, place: str) -> Explanati
     functions = find_other_functions(*sides)
     if functions is not None:
         reason = "the same functions are applied to other tensors:" if functions.is_exchange else EQUAL_TENSORS
-        words = describe_sides(section, functions.a, functions.b)
-        return Explanation("operation", f"{place}: {reason} {words}", confirmed=not functions.is_exchange)
+        sentence = f"{place}: {reason} {describe_sides(section, functions.a, functions.b)}"
+        return Explanation("operation", sentence, confirmed=not functions.is_exchange)
     unapplied = find_unapplied(*sides)
     if unapplied is not None:
         return _explain_one_side(section, place, *unapplied, confirmed=False)
@@ -164,8 +195,8 @@ def _explain_other_operand(section: DifferingSection, place: str) -> Explanation
     operands = find_other_operand(section.a, section.b, section.matches)
     if operands is None:
         return None
-    words = describe_sides(section, operands[:1], operands[1:])
-    return Explanation("operation", f"{place}: a tensor is combined with another one: {words}", confirmed=False)
+    sentence = f"{place}: a tensor is combined with another one: {describe_sides(section, operands[:1], operands[1:])}"
+    return Explanation("operation", sentence, confirmed=False)
 
 
 def _explain_first_lines(section: DifferingSection, place: str) -> Explanation | None:
@@ -175,6 +206,15 @@ def _explain_first_lines(section: DifferingSection, place: str) -> Explanation |
     if lines is None:
         return None
     return Explanation("operation", f"{place}: {EQUAL_TENSORS} {describe_sides(section, *lines)}")
+
+
+def _explain_other_constants(section: DifferingSection, place: str) -> Explanation | None:
+    """Explain operations that receive other numbers of the code; None if there are none."""
+    constants = find_other_constants(section.a, section.b, section.matches)
+    if constants is None:
+        return None
+    sentence = f"{place}: other constants, {constants.words}: {describe_sides(section, constants.a, constants.b)}"
+    return Explanation("operation", sentence)
 
 
 def _explain_earlier_tensors(section: DifferingSection, place: str) -> Explanation | None:
@@ -201,10 +241,11 @@ def _explain_sources(
         users: The operations.
         place: The place of the section's tensor in reports.
     """
-    shapes = section.a.get_shape(beginning.a), section.b.get_shape(beginning.b)
+    shapes = section.a.get_statistics(beginning.a)["shape"], section.b.get_statistics(beginning.b)["shape"]
     words = describe_sides(section, users[:1], users[1:])
     are_matched = section.a.is_matched(beginning.a) and section.b.is_matched(beginning.b)
     if are_matched or section.a.is_weight(beginning.a) or section.b.is_weight(beginning.b):
+        words += describe_sources(section, (beginning.a, beginning.b), users)
         return Explanation("operation", f"{place}: the same operation receives another tensor: {words}")
     if math.prod(shapes[0]) != math.prod(shapes[1]):
         sentence = f"{place}: {words}: a tensor that is not recorded is {shapes[0]} in A and {shapes[1]} in B"
@@ -219,8 +260,7 @@ def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
     if not (a and b):
         return _explain_one_side(section, place, a, b, confirmed=section.begins_with(a or b, 0 if a else 1))
     is_exact = is_one_line(a) and is_one_line(b) and section.begins_at(a, b)
-    reason = f"{EQUAL_TENSORS} " if is_exact else ""
-    sentence = f"{place}: {reason}{describe_sides(section, a, b)}"
+    sentence = f"{place}: {f'{EQUAL_TENSORS} ' if is_exact else ''}{describe_sides(section, a, b)}"
     if place == LOSS and not is_exact:  # two notations of one loss, perhaps of numbers in another order
         words = describe_layouts((section.a, section.b), [[*section.a.received], [*section.b.received]])
         sentence += f"; before, {words}" if words else ""

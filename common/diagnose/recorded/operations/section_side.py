@@ -11,7 +11,7 @@ from common.diagnose.recorded.operations.operation_names import (
     normalize_name,
 )
 from common.diagnose.recorded.operations.selections import Selection, find_selection
-from common.recording.operation_format import Operation, OperationTrace
+from common.recording.operation_format import Operation, OperationTrace, TensorStatistics
 
 INPUT = "batch/0/input/"
 
@@ -155,18 +155,14 @@ class SectionSide:
         floats = [x for x in self.list_tensors(operation) if "float" in self._trace["tensors"][x]["dtype"]]
         return [x for x in floats if not is_nonzero or self._trace["tensors"][x]["norm"] != 0]
 
-    def list_masks(self, operation: Operation) -> list[int]:
-        """Return the inputs of an operation that are masks."""
-        return [x for x in operation["inputs"] if self._trace["tensors"][x]["dtype"] == "bool"]
-
     def list_unrecorded(self, operation: Operation) -> list[int]:
         """Return floating-point inputs without name, operation and equal one, such as the weights of another model."""
         known = self._producers.keys() | self._named | {*self._matched}
         return [x for x in self.list_floats(operation) if x not in known]
 
-    def get_shape(self, tensor: int) -> list[int]:
-        """Return the shape of a tensor."""
-        return self._trace["tensors"][tensor]["shape"]
+    def get_statistics(self, tensor: int) -> TensorStatistics:
+        """Return shape, type and statistics of a tensor."""
+        return self._trace["tensors"][tensor]
 
     def list_indices(self, operation: Operation) -> list[int]:
         """Return the inputs of an operation that are integers, but no numbers of the code."""
@@ -246,6 +242,11 @@ class SectionSide:
         """Return the numbers of the code that an operation receives as tensors, such as 0.5 in `0.5 * x`."""
         values = [self._trace["tensors"][tensor]["sum"] for tensor in operation["inputs"] if self._is_number(tensor)]
         return [value for value in values if value is not None]
+
+    def is_constant_of_code(self, tensor: int) -> bool:
+        """Check whether a tensor without a name and an equal one depends on no other tensor."""
+        producer = self.find_producer(tensor)
+        return tensor not in self._matched | self._named and (producer is None or not producer["inputs"])
 
     def list_factors(self, operation: Operation) -> list[float]:
         """Return the numbers of the code by which an operation multiplies or divides."""

@@ -15,6 +15,21 @@ def describe_sides(section: DifferingSection, a: Sequence[Operation], b: Sequenc
     return f"A computes {describe_lines(section.a, a)}, and B {describe_lines(section.b, b)}"
 
 
+def describe_sources(
+    section: DifferingSection, tensors: tuple[int, int], users: tuple[Operation, Operation]
+) -> str:  # fmt: skip
+    """Return words for the operations that compute two tensors, if other lines than those of their users call them."""
+    results = []
+    for side, tensor, user in zip((section.a, section.b), tensors, users, strict=True):
+        producer = side.find_producer(tensor)
+        if producer is None or (
+            producer["line"] and (producer["file"], producer["line"]) == (user["file"], user["line"])
+        ):
+            return ""
+        results.append(describe_lines(side, [producer]))
+    return f", of the result of {results[0]} and of {results[1]}"
+
+
 def describe_reorderings(section: DifferingSection) -> str:
     """Return words for the operations through which only one script changes the order of numbers."""
     sides = zip("AB", (section.a, section.b), section.reorderings, strict=True)

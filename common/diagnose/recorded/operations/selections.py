@@ -8,6 +8,7 @@ from dataclasses import dataclass
 NUMBER = r"-?\d{1,18}"
 NUMBERS = re.compile(NUMBER)
 SLICE = re.compile(rf"(?:{NUMBER})?:(?:{NUMBER})?(?::{NUMBER})?")
+MOST_POSITIONS = 10_000  # number of positions of an axis that are joined
 LIST = re.compile(rf"\[{NUMBER}(?:,{NUMBER})*\]")
 
 
@@ -66,6 +67,17 @@ def are_other_selections(a: Selection | None, b: Selection | None) -> bool:
         return a.positions != b.positions
     has_same_axes = Counter(size for size in a.shape if size > 1) == Counter(size for size in b.shape if size > 1)
     return has_same_axes and _count_selected(a) != _count_selected(b)
+
+
+def join_selections(selections: Sequence[Selection | None]) -> list[set[int]] | None:
+    """Return the positions of each axis that some selections from one tensor take; None if they are not known."""
+    known = [x for x in selections if x is not None]
+    if not known or len(known) < len(selections):
+        return None
+    axes = [*zip(*(x.positions for x in known), strict=True)]
+    if any(sum(map(len, taken)) > MOST_POSITIONS for taken in axes):
+        return None
+    return [{position for positions in taken for position in positions} for taken in axes]
 
 
 def _count_selected(selection: Selection) -> Counter[tuple[int, range | tuple[int, ...]]]:

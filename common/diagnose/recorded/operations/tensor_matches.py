@@ -27,6 +27,8 @@ class TensorMatches:
         b: Sequence[TensorStatistics],
         tolerance: float,
         known: Collection[tuple[int, int]] = (),
+        *,
+        is_ordered: bool = False,
     ) -> None:
         """Prepare to match.
 
@@ -35,14 +37,33 @@ class TensorMatches:
             b: B's tensors by number.
             tolerance: Largest difference of two statistics, relative to the largest that the statistic could be.
             known: Numbers in A and in B of tensors that are equal, whatever their statistics.
+            is_ordered: Whether tensors of the same sizes with the same numbers in another order are no matches.
         """
         self._known = frozenset(known)
         self._a, self._b = _tabulate(a), _tabulate(b)
         self._tolerance = tolerance
+        self._tensors = (a, b) if is_ordered else None
 
     def are_equal(self, a: int, b: int) -> bool:
         """Check whether tensor `a` of A and tensor `b` of B have the same numbers."""
-        return (a, b) in self._known or bool(self._compare(self._a[[a]], self._b[b])[0])
+        if (a, b) in self._known:
+            return True
+        return bool(self._compare(self._a[[a]], self._b[b])[0]) and not self._have_other_orders(a, b)
+
+    def are_reordered(self, a: int, b: int) -> bool:
+        """Check whether tensor `a` of A and tensor `b` of B have the same numbers in another order."""
+        return bool(self._compare(self._a[[a]], self._b[b])[0]) and self._have_other_orders(a, b)
+
+    def _have_other_orders(self, a: int, b: int) -> bool:
+        """Check whether two tensors with the same numbers in the same sizes surely have them in another order."""
+        if self._tensors is None:
+            return False
+        centers_a, centers_b = (_list_centers(side[x]) for side, x in zip(self._tensors, (a, b), strict=True))
+        if not centers_a or [size for size, _ in centers_a] != [size for size, _ in centers_b]:
+            return False
+        count, norm = self._a[a, :2]
+        limit = self._tolerance * norm * math.sqrt(count)
+        return any(abs(x - y) > limit for (_, x), (_, y) in zip(centers_a, centers_b, strict=True))
 
     def are_measured(self, tensors: Iterable[int]) -> bool:
         """Check whether the statistics of tensors of A decide with which tensors of B they are equal."""
@@ -63,6 +84,8 @@ class TensorMatches:
         if not (size == size_b and norm > 0 and norm_b > 0 and minimum < maximum):
             return None
         factor = float(norm_b / norm)
+        if math.isclose(factor, 1, rel_tol=self._tolerance):  # the same numbers in another order
+            return None
         return factor if self.are_multiples(a, b, factor) and not self.are_equal(a, b) else None
 
     def count_equal(self, a: Sequence[int], b: Sequence[int]) -> tuple[int, int]:
@@ -93,7 +116,15 @@ class TensorMatches:
     def matched(self) -> tuple[frozenset[int], frozenset[int]]:
         """The numbers of A's tensors that have a counterpart in B, and of B's tensors that have one in A."""
         of_a, of_b = self._list_matched(self._a, self._b), self._list_matched(self._b, self._a)
+        if self._tensors is not None:
+            equal = [(a, b) for a in sorted(of_a) for b in self._list_equal(a)]
+            of_a, of_b = frozenset(a for a, _ in equal), frozenset(b for _, b in equal)
         return of_a.union(a for a, _ in self._known), of_b.union(b for _, b in self._known)
+
+    def _list_equal(self, a: int) -> list[int]:
+        """Return the tensors of B that equal a tensor of A, also in their order."""
+        numbers = np.flatnonzero(self._compare(self._b, self._a[a])).tolist()
+        return [b for b in numbers if not self._have_other_orders(a, b)]
 
     def _list_matched(self, tensors: np.ndarray, others: np.ndarray) -> frozenset[int]:
         """Return the indices of the rows of `tensors` that some row of `others` equals."""
@@ -140,6 +171,12 @@ def _tabulate(tensors: Sequence[TensorStatistics]) -> np.ndarray:
         for tensor in tensors
     ]
     return np.array(rows, np.float64).reshape(-1, 5)
+
+
+def _list_centers(tensor: TensorStatistics) -> list[tuple[int, float]]:
+    """Return the size of each axis with more than one element, and the center, in the order of both."""
+    axes = zip(tensor["shape"], tensor.get("centers", ()), strict="centers" in tensor)
+    return sorted((size, center) for size, center in axes if size > 1)
 
 
 def _to_float(value: float | None) -> float:

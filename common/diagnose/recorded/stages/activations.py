@@ -8,7 +8,6 @@ as long as it receives the same in both records; later layers inherit the differ
 import numpy as np
 
 from common.diagnose.explain.attention import list_masks
-from common.diagnose.explain.between_layers import explain_code
 from common.diagnose.explain.code_section import CodeSection, LayerOutput
 from common.diagnose.explain.layer import explain_layer
 from common.diagnose.explain.received_ids import explain_ids
@@ -18,6 +17,8 @@ from common.diagnose.layout_conversion import RECURRENT, convert_calls
 from common.diagnose.observation import Observation
 from common.diagnose.recorded.aligned_calls import list_leaves, observe_sides, read_followed, read_layer_weights
 from common.diagnose.recorded.carried_states import list_carried_states
+from common.diagnose.recorded.code_explanations import explain_recorded_code
+from common.diagnose.recorded.cut_outputs import cut_outputs
 from common.diagnose.recorded.differing_calls import describe_call_of_outputs, describe_unjoined
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.joined_outputs import join_outputs
@@ -26,6 +27,7 @@ from common.diagnose.recorded.merged_rows import arrange_rows
 from common.diagnose.recorded.operations.call_order import CallOrder
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.operations.initial_states import explain_initial_state
+from common.diagnose.recorded.operations.operation_names import LOSS
 from common.diagnose.recorded.output_activation import align_outputs
 from common.diagnose.recorded.own_activation import has_own_activation
 from common.diagnose.recorded.packed_rows import arrange_packed
@@ -160,15 +162,8 @@ class _LayerComparison:
 
     def _add_explanations(self, section: CodeSection, names: tuple[str, str]) -> None:
         """Explain what the code computes differently. names: the names of the array in both records."""
-        if masked := self._explain_mask(section.place, section.a, section.b):
-            self.stage.add_explanation(section.tensor, masked)
-            return
-        for explanation in explain_code(section):
-            if explanation.confirmed:
-                self.stage.add_explanation(section.tensor, add_lines(explanation, self.pair, *names))
-            else:
-                operations = explain_operations(self.pair, section.place, *names)
-                self.stage.add_explanation(section.tensor, operations or explanation)
+        for explanation in explain_recorded_code(self.pair, section, names, self.tokens, self._are_close):
+            self.stage.add_explanation(section.tensor, explanation)
 
     def _compare_returned(
         self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall, has_equal_input: bool
@@ -248,7 +243,7 @@ class _LayerComparison:
             return
         outputs_a, outputs_b = (self._read_outputs(side, step) for side in self.pair.sides)
         arrays, *_ = pair_arrays(*join_outputs(outputs_a, outputs_b), are_outputs=True)
-        for array in arrays:
+        for array in map(cut_outputs, arrays):
             counts = [len(array.a), len(array.b)]
             if (packed := arrange_packed(array, self.pair.sides, step)) is not None:
                 self._compare_output(packed, packed.a, packed.b)
@@ -259,8 +254,11 @@ class _LayerComparison:
                 )
             elif array.a.shape[1:] != array.b.shape[1:]:
                 self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)
+                operations = explain_operations(self.pair, "loss", LOSS, LOSS)
+                if operations is not None:  # a script may cut its outputs, and differ from the other in something else
+                    self.stage.add_explanation("outputs", operations)
                 sentence = f"outputs are {list(array.a.shape)} in A and {list(array.b.shape)} in B"
-                self.stage.add_cause(SHAPE_OF_OUTPUTS, "b", "outputs", sentence)
+                self.stage.add_cause(SHAPE_OF_OUTPUTS, "b", "outputs", sentence, confirmed=operations is None)
             elif len(array.a) == len(self.pair.orders[step]) == len(array.b) and array.a.dtype.kind == "f":
                 ordered = np.empty_like(array.b)
                 ordered[self.pair.orders[step]] = array.b

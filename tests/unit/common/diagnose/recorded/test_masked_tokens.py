@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.diagnose.recorded.masked_tokens import explain_mask_zero
+from common.diagnose.findings import Explanation
+from common.diagnose.recorded.masked_tokens import add_padded_examples, explain_mask_zero
 
 IDS = np.array([[5, 7, 0, 0], [3, 1, 4, 2], [6, 1, 9, 0]])
 A = np.random.default_rng(0).normal(size=(3, 5))
@@ -59,3 +60,34 @@ def test_a_script_that_packs_sequences_hides_what_a_lost_mask_does_not(name: str
     other = "B" if name == "A" else "A"
     assert explanation.sentence.startswith(f"dense: {other} leaves out the tokens with the id 0, and {name} does not, ")
     assert (explanation.side, explanation.confirmed) == (name.lower(), True)
+
+
+UNCERTAIN = Explanation("operation", "lstm: compare the code", confirmed=False, side="b")
+
+
+@pytest.mark.parametrize(("equal", "words"), [(slice(None), ""), (slice(2), " in 2 of 5 numbers")])
+def test_equal_examples_without_padding_are_named(equal: slice, words: str) -> None:
+    """The other numbers may come from the other direction of a recurrent layer."""
+    b = A + 1
+    b[1, equal] = A[1, equal]
+    explanation = add_padded_examples(UNCERTAIN, "lstm", (A, b), [IDS[:, :2], IDS], np.allclose)
+    assert (explanation.cause, explanation.side, explanation.confirmed) == ("padded_examples", "b", True)
+    start = f"lstm: the examples without padding are equal{words}, and 2 of 2 with padding differ: "
+    assert explanation.sentence.startswith(start)
+    assert explanation.sentence.endswith("where they take the last token; compare the code")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "ids"),
+    [
+        (A, change([0, 1]), IDS),
+        (A, change([0]), IDS),
+        (A, A.copy(), IDS),
+        (A, change([0, 2]), np.ones_like(IDS)),
+        (A, change([0, 2])[:, :4], IDS),
+        (np.where(np.arange(3)[:, None] == 1, 0, A), np.where(np.arange(3)[:, None] == 1, 0, change([0, 2])), IDS),
+    ],
+    ids=["differ without padding", "half of them", "equal", "no padding", "other shapes", "zeros"],
+)
+def test_other_differences_are_not_explained_by_padding(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> None:
+    assert add_padded_examples(UNCERTAIN, "lstm", (a, b), [ids], np.allclose) is UNCERTAIN

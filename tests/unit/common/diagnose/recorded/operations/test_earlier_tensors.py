@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from common.diagnose.findings import Explanation
+from common.diagnose.recorded.operations.earlier_tensors import find_earlier_tensors
 from common.diagnose.recorded.operations.explanation import explain_operations
 from common.diagnose.recorded.operations.operation_names import LOSS
+from common.diagnose.recorded.operations.section_side import SectionSide
+from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.test_explanation import make_pair
 from tests.unit.common.diagnose.recorded.operations.traces import Script
@@ -121,3 +124,27 @@ def test_an_average_in_place_of_a_maximum_is_named(names: tuple[str, str]) -> No
     assert (explanation.cause, explanation.confirmed) == ("operation", True)
     assert explanation.sentence.startswith(f"loss: from tensors with the same numbers A computes {names[0]} in ")
     assert f", and B {names[1]} in test_earlier_tensors.py:" in explanation.sentence
+
+
+def _assign(values: np.ndarray) -> OperationTrace:
+    """Return the operations of a loss of an array, after an assignment of another model's numbers to a column."""
+    script = Script(actions=ACTIONS, scores=SCORES)
+
+    def assign(x: np.ndarray, column: np.ndarray, **_: object) -> np.ndarray:
+        return np.concatenate([column, x[:, 1:]], 1)
+
+    assigned = script.call("setitem", assign, script.inputs["actions"], to_tensor(values), index="[:, :1]")
+    return script.finish(script.call("mean", np.mean, script.call("exp", np.exp, assigned)))
+
+
+def test_an_assignment_to_elements_does_not_keep_the_numbers() -> None:
+    """It receives two tensors: the numbers that it returns are not those of the first one."""
+    traces = [_assign(x) for x in TARGETS]
+    matches = TensorMatches(traces[0]["tensors"], traces[1]["tensors"], 1e-5)
+    a, b = (
+        SectionSide(trace, trace["loss"] or 0, matched) for trace, matched in zip(traces, matches.matched, strict=True)
+    )
+    (beginning,) = find_earlier_tensors(a, b, matches)
+    assert beginning.users is not None
+    assert [x["name"] for x in beginning.users] == ["setitem", "setitem"]
+    assert a.list_shapes([beginning.a]) == b.list_shapes([beginning.b]) == [[8, 1]]

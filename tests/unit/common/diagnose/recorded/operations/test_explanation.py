@@ -33,9 +33,19 @@ def make_pair(a: OperationTrace, b: OperationTrace, counts: tuple[int, int] = (8
         )
         for trace, count in zip((a, b), counts, strict=True)
     ]
+    names = [x.removeprefix("weight/") for x in a["names"] if x.startswith("weight/") and x in b["names"]]
+    variables = [SimpleNamespace(title=x, names_a=(x,), names_b=(x,)) for x in names]
     orders = {1: np.random.default_rng(1).permutation(max(counts))}
     return SimpleNamespace(
-        sides=sides, equal_steps=[1], orders=orders, noise=1e-7, precision="float32", equal_tensors=[]
+        sides=sides,
+        a=sides[0],
+        b=sides[1],
+        equal_steps=[1],
+        orders=orders,
+        noise=1e-7,
+        precision="float32",
+        equal_tensors=[],
+        models=SimpleNamespace(variables=variables, layers=[]),
     )
 
 
@@ -125,16 +135,75 @@ def test_texts_of_a_record_stay_on_one_short_line() -> None:
     assert len(explanation.sentence) < 1000
 
 
-def test_equal_operations_on_numbers_in_another_order_are_not_confirmed() -> None:
-    def weigh(function: Callable[..., object]) -> OperationTrace:
-        script = _script()
-        x = script.call("arrange", function, script.inputs["logits"])
-        return script.finish(script.call("amax", np.max, script.call("cumsum", np.cumsum, x)))
+def _weigh(function: Callable[..., object], has_centers: bool = True) -> OperationTrace:
+    """Return the operations of a loss that depends on the order of numbers."""
+    script = _script()
+    x = script.call("arrange", function, script.inputs["logits"])
+    trace = script.finish(script.call("amax", np.max, script.call("cumsum", np.cumsum, x)))
+    for tensor in [] if has_centers else trace["tensors"]:
+        tensor.pop("centers", None)
+    return trace
 
-    explanation = _explain(weigh(np.copy), weigh(np.flip))
+
+def test_equal_operations_on_numbers_in_another_order_are_not_confirmed() -> None:
+    """Older records do not show the order."""
+    explanation = _explain(_weigh(np.copy), _weigh(np.flip, has_centers=False))
     assert explanation is not None
     assert (explanation.cause, explanation.confirmed) == ("operation", False)
     assert explanation.sentence.endswith("are not recorded differ")
+
+
+def test_operations_that_return_numbers_in_another_order_are_named() -> None:
+    explanation = _explain(_weigh(lambda x: np.sort(x, 0)), _weigh(lambda x: np.sort(x, 0)[::-1]))
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("operation", False)
+    assert explanation.sentence.startswith("loss: the same numbers are in another order: A computes arrange in ")
+    assert ", and B arrange in " in explanation.sentence
+    assert "cumsum" not in explanation.sentence.partition("`")[0]
+
+
+def test_an_operation_that_only_one_script_needs_for_the_order_is_named() -> None:
+    explanation = _explain(_weigh(np.copy), _weigh(np.flip))
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("added_operation", True)
+    assert explanation.sentence.startswith("loss: B also computes arrange in ")
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_another_tensor_that_both_scripts_have_is_named(is_moved: bool) -> None:
+    def score(index: int) -> OperationTrace:
+        script = _script()
+        tensors = [script.call(x.__name__, x, script.inputs["logits"]) for x in (np.exp, np.tanh)]
+        moved = script.call("permute", np.transpose, tensors[index]) if is_moved else tensors[index]
+        head = script.call("head", np.cos, script.name("layer/head/input", moved))
+        terms = [script.call("amax", np.max, x) for x in (*tensors, head)]
+        return script.finish(script.call("sum", lambda *x: np.sum(x), *terms))
+
+    names = "layer/head/input", "layer/head/input"
+    explanation = explain_operations(make_pair(score(0), score(1)), "head", *names)
+    assert explanation is not None
+    assert (explanation.cause, explanation.confirmed) == ("operation", True)
+    words = "head: each script passes another tensor that both have: the result of exp in test_explanation.py:"
+    assert explanation.sentence.startswith(words)
+    assert " in A and of tanh in test_explanation.py:" in explanation.sentence
+    same = explain_operations(make_pair(score(0), score(0)), "head", *names)
+    assert same is None or not same.confirmed
+
+
+def test_a_loop_that_selects_the_same_elements_is_not_blamed() -> None:
+    """A takes two columns at once, and B one after the other. Their functions are others."""
+
+    def add(is_loop: bool) -> OperationTrace:
+        script = _script()
+        x, indices = script.inputs["logits"], [np.s_[:, 0], np.s_[:, 1]] if is_loop else [np.s_[:, :2]]
+        parts = [script.call("getitem", lambda x, i=i, **_: x[i], x, index=write_index(i)) for i in indices]
+        results = [script.call("exp" if is_loop else "cosh", np.exp if is_loop else np.cosh, part) for part in parts]
+        return script.finish(script.call("sum", lambda *x: sum(map(np.sum, x)), *results))
+
+    explanation = _explain(add(is_loop=False), add(is_loop=True))
+    assert explanation is not None
+    assert "same numbers A computes x[:, :2]" not in explanation.sentence
+    assert "exp in test_explanation.py:" in explanation.sentence
 
 
 def test_results_that_are_not_finite_are_not_confirmed() -> None:

@@ -135,3 +135,17 @@ def test_probabilities_of_a_model_that_a_loss_takes_for_logits_are_named(functio
     assert sentence.startswith(f"loss: {side} passes the result of {function} in test_first_functions.py:")
     assert f" to {loss} in test_first_functions.py:" in sentence
     assert sentence.endswith(", which takes logits")
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_function_that_a_loss_of_logits_contains_is_not_called_omitted(is_reversed: bool) -> None:
+    """Only one script computes the probabilities itself. It subtracts a number from their logarithms."""
+    script = _make_script()[0]
+    probabilities = script.call("sigmoid", lambda x: expit(np.asarray(x)), script.inputs["arrays"])
+    logarithms = script.call("sub", np.subtract, script.call("log", np.log, probabilities), to_tensor(0.5))
+    written = script.finish(script.call("neg", lambda x: -np.mean(x), logarithms))
+    script = _make_script()[0]
+    loss = script.call("bce_with_logits_loss", lambda x: -np.mean(np.log(expit(x))), script.inputs["arrays"])
+    traces = [written, script.finish(loss)]
+    sentence = _explain(*(traces[::-1] if is_reversed else traces))
+    assert not sentence.startswith(("loss: B also computes sigmoid", "loss: B does not compute sigmoid"))

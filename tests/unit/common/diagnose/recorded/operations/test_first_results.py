@@ -7,7 +7,9 @@ import pytest
 
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.explanation import explain_operations
+from common.diagnose.recorded.operations.first_results import list_surplus
 from common.diagnose.recorded.operations.operation_names import LOSS
+from common.diagnose.recorded.operations.section_side import SectionSide
 from common.recording.operation_format import OperationTrace
 from tests.unit.common.diagnose.recorded.operations.test_explanation import make_pair
 from tests.unit.common.diagnose.recorded.operations.traces import Script
@@ -206,3 +208,20 @@ def test_mask_is_named_though_a_function_of_the_framework_selects_finite_numbers
     explanation = _explain(a, b)
     assert (explanation.cause, explanation.confirmed) == ("missing_operation", True)
     assert "B does not compute masked_fill in" in explanation.sentence
+
+
+def test_selections_by_several_masks_are_no_surplus_over_one_choice() -> None:
+    """The other script may choose by "where" once what a script selects by two masks."""
+    sides = []
+    for count in (1, 2):
+        script = Script(x=LOG_PROBABILITIES)
+        x = script.inputs["x"]
+        index = {} if count == 1 else {"index": "[bool[6, 3]]"}
+        parts = [script.call("getitem" if index else "where", lambda x, **_: x + 1, x, **index) for _ in range(count)]
+        trace = script.finish(script.call("sum", lambda *x: np.sum(x), script.call("exp", np.exp, parts[0]), *parts))
+        assert trace["loss"] is not None
+        sides.append(SectionSide(trace, trace["loss"], ()))
+    once, twice = sides
+    assert list_surplus(twice.operations, twice, once) == []
+    nothing = SectionSide(Script(x=LOG_PROBABILITIES).finish(to_tensor(1.0)), 0, ())
+    assert [x["name"] for x in list_surplus(twice.operations, twice, nothing)] == ["getitem", "getitem", "exp", "sum"]

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from common.diagnose.recorded.operations.selections import are_other_selections, find_selection
+from common.diagnose.recorded.operations.selections import (
+    MOST_POSITIONS,
+    are_other_selections,
+    find_selection,
+    join_selections,
+)
 from common.recording.index_notation import write_index
 
 SHAPES = hnp.array_shapes(max_dims=4, max_side=5)
@@ -75,3 +80,17 @@ def test_reordering_selects_all_elements(index: str, is_reordering: bool) -> Non
     selection = find_selection(index, [4, 3])
     assert selection is not None
     assert selection.is_reordering is is_reordering
+
+
+def test_selections_of_a_loop_are_joined() -> None:
+    assert _join("[:, 0]", "[:, 2]", "[:1, -1]") == [{0, 1, 2, 3}, {0, 2}]
+    assert _join("[:, 0]", "[:, 1]") == _join("[:, :2]")
+    assert _join("[:, 0]", "[:, int64[]]") is None  # a tensor selects one of them
+    assert _join() is None
+    large = find_selection("[:]", [MOST_POSITIONS])
+    assert join_selections([large]) is not None
+    assert join_selections([large, large]) is None
+
+
+def _join(*indices: str) -> list[set[int]] | None:
+    return join_selections([find_selection(index, [4, 3]) for index in indices])

@@ -51,6 +51,32 @@ def test_a_sum_with_a_small_term_is_matched_by_chance() -> None:
     assert not TensorMatches([total], [with_term], 1e-5).is_matched_by_chance(0, is_of_a=False)
 
 
+def test_numbers_in_another_order_match_only_if_their_order_does_not_count() -> None:
+    """The layout does not count: a matrix that is transposed has its numbers in the same order along each axis."""
+    array = np.random.default_rng(0).normal(size=(3, 3, 4))
+    a = [measure(to_tensor(x)) for x in (array, np.sort(array, 2))]
+    b = [measure(to_tensor(x)) for x in (array.transpose(2, 1, 0), array[:, ::-1], 2 * array[:, ::-1])]
+    ordered, unordered = (TensorMatches(a, b, 1e-5, is_ordered=is_ordered) for is_ordered in (True, False))
+    assert [[ordered.are_equal(x, y) for y in range(3)] for x in range(2)] == [[True, False, False], [False] * 3]
+    assert [ordered.are_reordered(0, y) for y in range(3)] == [False, True, False]
+    assert ordered.matched == (frozenset({0}), frozenset({0}))
+    assert unordered.matched == (frozenset({0, 1}), frozenset({0, 1}))
+    assert not unordered.are_reordered(0, 1)
+    assert [ordered.find_factor(0, y) for y in (1, 2)] == [None, 2]  # another order is no factor
+
+
+def test_order_of_tensors_of_older_records_does_not_count() -> None:
+    """They have no centers. Tensors that are known to be equal are equal in any order."""
+    array = np.random.default_rng(0).normal(size=(3, 4))
+    a, b = measure(to_tensor(array)), measure(to_tensor(array[::-1]))
+    older = measure(to_tensor(array))
+    del older["centers"]
+    assert TensorMatches([older], [b], 1e-5, is_ordered=True).matched == (frozenset({0}), frozenset({0}))
+    known = TensorMatches([a], [b], 1e-5, [(0, 0)], is_ordered=True)
+    assert known.are_equal(0, 0)
+    assert known.matched == (frozenset({0}), frozenset({0}))
+
+
 def test_masked_tensors_match_only_if_the_numbers_that_are_not_masked_do() -> None:
     """The mask outweighs the other numbers in the sum and the norm."""
     masked = [measure(to_tensor([number, -1e30, -1e30])) for number in (0.5, 0.7)]

@@ -1,6 +1,6 @@
 """Operations of small computations, as a recorder describes them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from common.recording.operation_format import OperationTrace
 from common.recording.operation_observer import OperationObserver
@@ -21,10 +21,16 @@ class Script:
         return tensor
 
     def call(self, name: str, function: Callable[..., object], *tensors: Tensor, **arguments: object) -> Tensor:
-        result = to_tensor(function(*tensors, **arguments))
-        self.tensors += [*tensors, result]
-        self.observer.add(name, arguments, tensors, [result], "")
-        return result
+        return self.call_all(name, lambda *x, **y: [function(*x, **y)], *tensors, **arguments)[0]
+
+    def call_all(
+        self, name: str, function: Callable[..., Sequence[object]], *tensors: Tensor, **arguments: object
+    ) -> list[Tensor]:
+        """Call a function that returns several tensors."""
+        results = [*map(to_tensor, function(*tensors, **arguments))]
+        self.tensors += [*tensors, *results]
+        self.observer.add(name, arguments, tensors, results, "")
+        return results
 
     def finish(self, loss: Tensor) -> OperationTrace:
         return self.observer.finish(loss)
