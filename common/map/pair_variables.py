@@ -294,4 +294,6 @@ def _moves_channels(torch: tuple[int, ...], keras: tuple[int, ...] | None, convo
         keras: The shape of an example in Keras, if it has several axes.
         convolved_axes: The numbers of axes of the model's convolutions. They decide if all sizes are equal.
     """
+    if keras is not None and len(torch) != len(keras):  # windows of one row in a model with one axis more
+        torch, keras = (tuple(size for size in shape if size > 1) for shape in (torch, keras))
     return has_moved(torch, keras) and (torch != keras or len(torch) - 1 in convolved_axes)
