@@ -45,9 +45,12 @@ ACTIVATIONS: dict[str, ActivationFunction] = {
     "the square": np.square,
     "squared relu": lambda x: np.maximum(x, 0) ** 2,
     "exp": np.exp,
+    "log1p": np.log1p,
+    "log": np.log,
+    "the square root": np.sqrt,
 }
 # Activations without a search for a scale of the argument: a scale would only scale the result, or never fit
-WITHOUT_SCALE = (NO_ACTIVATION, "the absolute value", "the square", "squared relu")
+WITHOUT_SCALE = (NO_ACTIVATION, "the absolute value", "the square", "squared relu", "log", "the square root")
 # The inverse of each activation that has one, by name
 INVERSES: dict[str, ActivationFunction] = {
     "tanh": np.arctanh,

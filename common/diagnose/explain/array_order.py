@@ -15,6 +15,9 @@ from common.diagnose.zero_borders import describe_shift
 from common.map.array_differences import relative_difference
 
 MOST_BLOCKS = 8  # largest number of blocks along an axis whose order is searched
+MOST_PARTS = 12  # largest number of parts of unequal sizes that an explanation lists
+MOST_FEATURES = 1024  # largest number of features that are compared with each other
+COMPARED_EXAMPLES = 32  # number of examples by which features are compared
 MOST_AXES = 5  # largest number of axes whose permutations are tried
 # A reordering rounds nothing. The larger tolerances of low precisions would only accept other values.
 TOLERANCE = EXPLANATION_TOLERANCE["float32"]
@@ -31,10 +34,8 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
         b: B's array, of the same shape.
         terms: Earlier arrays, which A and B may reorder differently, with their titles.
     """
-    axes = (axis for axis in range(1, a.ndim) if a.shape[axis] > 1)
-    axis = next((axis for axis in axes if is_close(np.flip(a, axis), b)), None)
-    if axis is not None:
-        return Explanation("reversed_axis", f"{tensor} is A's, reversed along axis {axis}")
+    if change := _find_reversed(a, b):
+        return Explanation("reversed_axis", f"{tensor} is A's, reversed along axis {change}")
     if a.ndim > 2 and (shift := describe_shift(a, b)):  # a vector with a single number looks like a moved one
         return Explanation(
             "padding_position", f"{tensor} is A's, moved by {shift}: the zeros around it are at other places"
@@ -53,10 +54,27 @@ def explain_order(tensor: str, a: np.ndarray, b: np.ndarray, terms: Terms = ()) 
         return Explanation("reshape_order", f"{tensor} is A's, {change}")
     if change := _find_shuffled_pixels(a, b):
         return Explanation("reshape_order", f"{tensor} is A's, {change}")
-    if change := _find_rolled(a, b) or _find_reordered_blocks(a, b):
+    if change := _find_rolled(a, b) or _find_reordered_blocks(a, b) or _find_moved_parts(a, b):
         return Explanation("joined_order", f"{tensor} is A's, {change}")
     explanation = Explanation("flatten_order", f"{tensor} has the same values in another order: flattened differently")
     return explanation if len(np.unique(a)) >= LEAST_VALUES else None
+
+
+def _find_reversed(a: np.ndarray, b: np.ndarray) -> str | None:
+    """Return the axis along which B's array is reversed, in all features or in some, such as those of one LSTM."""
+    axes = (axis for axis in range(1, a.ndim) if a.shape[axis] > 1)
+    axis = next((axis for axis in axes if is_close(np.flip(a, axis), b)), None)
+    if axis is not None:
+        return str(axis)
+    if a.ndim != 3 or a.shape[1] < 2 or a.shape[2] > MOST_FEATURES:
+        return None
+    are_equal, are_reversed = (
+        np.array([is_close(x, y) for x, y in zip(array.T, b.T, strict=True)]) for array in (a, np.flip(a, 1))
+    )
+    if not (are_reversed & ~are_equal).any() or not (are_equal | are_reversed).all():
+        return None
+    places = np.flatnonzero(~are_equal)
+    return f"1 in {len(places)} of {a.shape[2]} elements of axis 2, from {places[0]} to {places[-1]}"
 
 
 def _sort_and_compare(a: np.ndarray, b: np.ndarray) -> float:
@@ -86,6 +104,28 @@ def _find_reordered_blocks(a: np.ndarray, b: np.ndarray) -> str | None:
             if order := find_block_order(moved_a, moved_b, count, is_close):
                 return f"with {count} blocks of axis {axis} in another order: {', '.join(map(str, order))}"
     return None
+
+
+def _find_moved_parts(a: np.ndarray, b: np.ndarray) -> str | None:
+    """Check whether two arrays [n, features] have the same parts, of any sizes, in another order."""
+    if a.ndim != 2 or a.shape[1] > MOST_FEATURES:
+        return None
+    sampled_a, sampled_b = a[:COMPARED_EXAMPLES], b[:COMPARED_EXAMPLES]
+    limits = TOLERANCE * np.abs(sampled_b).max(0)
+    sources: list[int] = []
+    for column, limit in zip(sampled_b.T, limits, strict=True):
+        candidates = np.flatnonzero((np.abs(sampled_a - column[:, None]) <= limit).all(0)).tolist()
+        candidates = [x for x in candidates if x not in sources]
+        following = sources[-1] + 1 if sources else 0
+        if not candidates:
+            return None
+        sources.append(following if following in candidates else candidates[0])
+    starts = [index for index, x in enumerate(sources) if index == 0 or x != sources[index - 1] + 1]
+    if len(starts) > MOST_PARTS or not is_close(a[:, sources], b):
+        return None
+    ends = [*starts[1:], len(sources)]
+    parts = [f"{sources[start]}:{sources[start] + end - start}" for start, end in zip(starts, ends, strict=True)]
+    return f"with the elements of axis 1 joined in another order: A's {', '.join(parts)}"
 
 
 def _find_shuffled_pixels(a: np.ndarray, b: np.ndarray) -> str | None:

@@ -157,7 +157,7 @@ def _explain_linear(layer: LayerMatch, arrays: LayerArrays) -> Explanation | Non
         return None
     if weight.shape[0] == weight.shape[1] and is_close(x @ weight + (0 if bias is None else bias), arrays.b):
         return Explanation("transposed_kernel", "B multiplies by the transposed kernel")
-    if bias is not None and is_close(x @ weight.T, arrays.b):
+    if bias is not None and bias.any() and is_close(x @ weight.T, arrays.b):
         return Explanation("bias_ignored", "B does not add the bias")
     return None
 

@@ -106,8 +106,15 @@ def _compute_regression_losses(outputs: np.ndarray, targets: np.ndarray, are_log
         "absolute error": np.abs(error).mean(1),
         "squared error summed over outputs": squares.sum(1),
         "huber loss": np.where(squares < 1, squares / 2, np.abs(error) - 0.5).mean(1),
+        "absolute percentage error": 100 * np.abs(error / np.maximum(np.abs(targets), KERAS_EPSILON)).mean(1),
+        "absolute percentage error of the output": 100
+        * np.abs(error / np.maximum(np.abs(outputs), KERAS_EPSILON)).mean(1),
+        "log cosh error": (np.logaddexp(error, -error) - np.log(2)).mean(1),
         BINARY: _compute_binary_cross_entropy(outputs, targets),
     }
+    if targets.min() >= 0:
+        logarithms = np.log1p(np.maximum(outputs, KERAS_EPSILON)) - np.log1p(np.maximum(targets, KERAS_EPSILON))
+        losses["squared logarithmic error"] = (logarithms**2).mean(1)
     clipped = np.clip(outputs, KERAS_EPSILON, 1 - KERAS_EPSILON)
     of_clipped = -(targets * np.log(clipped) + (1 - targets) * np.log1p(-clipped)).mean(1)
     are_shares = targets.min() >= 0 and targets.max() <= 1

@@ -4,6 +4,7 @@ A is the reference run of a diagnosis, and B the run that is compared with it. A
 new = (1 - momentum) * old + momentum * (statistic of the batch).
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from common.diagnose.side_run import SideRun
 from common.map.array_differences import compute_norm
 
 MOMENTA = (0.1, 0.01, 0.001, 0.003, 0.05, 0.2)  # usual ones, as PyTorch defines the momentum: 1 - Keras's
+COUNT_TOLERANCE = 0.01  # largest relative error of a number of elements that is computed from two variances
 MOST_CALLS = 4  # number of calls of a layer in a forward pass, such as one for each view of an image
 
 
@@ -73,7 +75,11 @@ def find_momentum_factors(first_steps: Iterable[FirstStep], precision: str) -> d
 
 
 def find_variance_divisor(
-    first_steps: Iterable[FirstStep], precision: str, passes: int = 1, momenta: Collection[float] = MOMENTA
+    first_steps: Iterable[FirstStep],
+    precision: str,
+    passes: int = 1,
+    momenta: Collection[float] = MOMENTA,
+    counts: Collection[int] = (),
 ) -> VarianceDivisor | None:
     """Return the first moving variance whose divisor is n on one side and n - 1 on the other.
 
@@ -83,6 +89,8 @@ def find_variance_divisor(
         passes: The number of forward passes in the step. A pass may call a layer several times, and each call moves
             the statistics.
         momenta: The momenta that the layers may have, as PyTorch defines them.
+        counts: The numbers of elements, as far as they are known. A large n changes the variance less than an unknown
+            reason may.
     """
     tolerance = FACTOR_TOLERANCE[precision]
     for name, start, after_a, after_b in first_steps:
@@ -93,10 +101,11 @@ def find_variance_divisor(
             variance_a, variance_b = (after - kept * start for after in (after_a, after_b))
             factor = float((variance_a * variance_b).sum() / (variance_a * variance_a).sum())
             difference = 1 - min(factor, 1 / factor)  # 1 / n, because the factor is (n - 1) / n or its inverse
-            if difference <= tolerance:
+            is_known = difference > 0 and any(math.isclose(1 / difference, n, rel_tol=COUNT_TOLERANCE) for n in counts)
+            if difference <= tolerance and not is_known:
                 continue
             is_exact = is_close(variance_a * factor, variance_b, _get_tolerance(precision, after_a, variance_a))
-            if is_exact and abs(1 / difference - round(1 / difference)) < tolerance / difference:
+            if is_exact and (is_known or abs(1 / difference - round(1 / difference)) < tolerance / difference):
                 return VarianceDivisor(name, factor, round(1 / difference))
     return None
 

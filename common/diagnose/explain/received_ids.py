@@ -18,13 +18,23 @@ def explain_ids(
         b: The ids in B.
         batch: The arrays of the batch by name.
     """
-    if a is None or b is None or a.shape != b.shape or any(array.dtype.kind not in "iu" for array in (a, b)):
+    if all(x is None or x.dtype.kind == "f" for x in (a, b)):  # images, for example, may have whole numbers
         return None
-    if np.array_equal(a, b):
+    a, b = _to_ids(a), _to_ids(b)
+    if a is None or b is None or not (a.ndim and a.size and b.ndim and b.size):
+        return None
+    if len(a) != len(b) or a.size != b.size or np.array_equal(a.reshape(len(a), -1), b.reshape(len(b), -1)):
         return None
     words = [_describe_ids(array, batch) for array in (a, b)]
     sentence = f"{title} receives other ids: {words[0]} in A and {words[1]} in B"
     return Explanation("code_between_layers", sentence, confirmed=False)
+
+
+def _to_ids(array: np.ndarray | None) -> np.ndarray | None:
+    """Return an array as integers, also if a layer receives them as floating-point numbers; None if they are none."""
+    if array is None or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        return None
+    return array.astype(np.int64) if np.array_equal(array, np.round(array)) else None
 
 
 def _describe_ids(ids: np.ndarray, batch: Mapping[str, np.ndarray]) -> str:

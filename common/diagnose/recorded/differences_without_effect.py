@@ -9,10 +9,13 @@ from common.diagnose.findings import DIFFERS, SHAPE_OF_OUTPUTS, Stage, TensorChe
 from common.diagnose.recorded.losses.regularizers import PENALTY, compute_penalty
 from common.diagnose.recorded.losses.step_losses import find_closest_losses
 from common.diagnose.recorded.record_pair import RecordPair
+from common.map.array_differences import relative_difference
 
 STATE_CAUSES = ("state_not_carried", "state_not_reset")
 EFFECT_SHARE = 0.25  # share of the tolerance that a loss and its gradients exceed if a difference changes them
 LARGEST_REMAINDER = 0.01  # largest unexplained part of two losses' difference, in penalties, if a penalty explains it
+LARGEST_OUTPUTS = 1e-3  # largest difference of outputs that is small
+LOSS_SHARE = 1000  # a loss that differs this many times as much as its outputs differs for a reason of its own
 OUTPUT = "output "  # the begin of the names of outputs in the stage "activations"
 
 
@@ -57,6 +60,16 @@ def is_without_effect(pair: RecordPair, step: int) -> bool:
         return False
     stages = [pair.get_stage(name) for name in ("activations", "loss", "gradients")]
     return not any(stage.causes or any(check.begins_here for check in stage.checks) for stage in stages)
+
+
+def has_own_difference_of_loss(pair: RecordPair) -> bool:
+    """Check whether the losses of the first step differ far more than the outputs, which differ a little."""
+    outputs = [x.difference for x in pair.get_stage("activations").checks if x.tensor.startswith(OUTPUT)]
+    losses = find_closest_losses(pair, pair.equal_steps[0]) if outputs else None
+    if losses is None or max(outputs) > LARGEST_OUTPUTS:
+        return False
+    a, b = (np.array([loss]) for loss in losses)
+    return relative_difference(a, b) > LOSS_SHARE * max(outputs)
 
 
 def drop_penalty_without_effect(pair: RecordPair) -> None:
@@ -109,6 +122,11 @@ def _drop_activations_without_effect(pair: RecordPair) -> None:
     """
     stage = pair.get_stage("activations")
     if stage.verdict != DIFFERS:
+        return
+    if pair.get_stage("loss").causes and has_own_difference_of_loss(pair):
+        if not any(cause.confirmed for cause in stage.causes):
+            stage.causes, stage.checks = [], [check for check in stage.checks if not check.differs]
+            stage.note = stage.note or "the loss differs far more than what differs in the layers"
         return
     checks = _list_first_checks(pair)
     share = 1.0 if {cause.cause for cause in stage.causes} == {SHAPE_OF_OUTPUTS} else EFFECT_SHARE

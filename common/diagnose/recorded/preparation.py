@@ -12,7 +12,7 @@ from common.diagnose.rounding import is_close
 
 ALIKE = 0.9  # least correlation of two arrays that show the same images, resized in another way
 TOLERANCE = 1e-4  # largest relative error of a formula that explains an array
-LABELS_TRANSPOSED = "labels_transposed"  # name of the cause
+LABELS_TRANSPOSED, LABELS_SHIFTED = "labels_transposed", "labels_shifted"  # names of the causes
 
 
 def explain_preparation(a: np.ndarray, b: np.ndarray, is_label: bool) -> Explanation:
@@ -60,7 +60,7 @@ def _explain_shifted_end(a: np.ndarray, b: np.ndarray) -> Explanation | None:
     if not np.array_equal(longer[:, 1:], shorter) or np.array_equal(longer[:, :-1], shorter):
         return None
     sentence = f"has other positions: {name} leaves out the first label of each text, so that it shifts them once more"
-    return Explanation("labels_shifted", f"{sentence} than {other}", side=name.lower())
+    return Explanation(LABELS_SHIFTED, f"{sentence} than {other}", side=name.lower())
 
 
 def _explain_shape(a: np.ndarray, b: np.ndarray) -> Explanation:
@@ -133,13 +133,13 @@ def _explain_labels(a: np.ndarray, b: np.ndarray) -> Explanation | None:
         return Explanation(LABELS_TRANSPOSED, sentence)
     shift = b - a
     if a.size > 1 and shift.flat[0] and (shift == shift.flat[0]).all():
-        return Explanation("labels_shifted", f"has every label of A plus {shift.flat[0]:g}: another numbering")
+        return Explanation(LABELS_SHIFTED, f"has every label of A plus {shift.flat[0]:g}: another numbering")
     if a.ndim == 2 and a.shape[1] > 2:
         for offset, words in ((1, "one token earlier"), (-1, "one token later")):
             rolled = np.roll(a, -offset, 1)
             inner = slice(None, -1) if offset == 1 else slice(1, None)
             if np.array_equal(rolled[:, inner], b[:, inner]):
-                return Explanation("labels_shifted", f"has A's labels {words}: they are shifted on one side only")
+                return Explanation(LABELS_SHIFTED, f"has A's labels {words}: they are shifted on one side only")
     differs = a != b
     values = np.unique(b[differs])
     if a.ndim == 2 and values.size == 1 and values[0] < 0 <= a[differs].min():

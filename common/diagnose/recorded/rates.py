@@ -29,7 +29,7 @@ def compare_rates(stage: Stage, pair: RecordPair) -> None:
         if len(rates[0]) == len(rates[1]) == len(pair.steps):
             groups.setdefault((rates[0], rates[1]), []).append(match.title)
     for (a, b), titles in groups.items():
-        if np.allclose(a, b, rtol=CLOSE, atol=0):
+        if np.allclose(a, b, rtol=CLOSE, atol=CLOSE * max(a)):  # a schedule in float32 rounds beside its largest rate
             continue
         replicas = [side.replicas for side in pair.sides]
         explanation = explain_lost_state(pair, a, b) or explain_rates(np.array(a), np.array(b), replicas)
@@ -134,21 +134,21 @@ def _find_schedule_mistake(rates: np.ndarray, other_rates: np.ndarray) -> tuple[
     if steps < 2 or np.allclose(rates, other_rates, rtol=CLOSE, atol=0):
         return None
     is_constant, varies = (
-        np.allclose(rates, rates[0], rtol=CLOSE),
-        not np.allclose(other_rates, other_rates[0], rtol=CLOSE),
+        np.allclose(rates, rates[0], rtol=CLOSE, atol=0),
+        not np.allclose(other_rates, other_rates[0], rtol=CLOSE, atol=0),
     )
     if varies and not is_constant and steps > 2 and _are_repeated(rates, other_rates):
         words = "the optimizer steps twice for each step of the scheduler"
-        is_late = np.allclose(rates[1:], other_rates[:-1], rtol=CLOSE)
+        is_late = np.allclose(rates[1:], other_rates[:-1], rtol=CLOSE, atol=0)
         return "updates_per_schedule_step", f"{words}, or the schedule is a step late" if is_late else words
     if steps > 2 and _are_repeated(other_rates, rates):
         return None  # the other side has the mistake
     twice = other_rates[::2]
-    is_ahead = not np.isclose(rates[1], other_rates[1], rtol=CLOSE)
+    is_ahead = not np.isclose(rates[1], other_rates[1], rtol=CLOSE, atol=0)
     changes = varies and not is_constant
-    if changes and len(twice) > 1 and is_ahead and np.allclose(rates[: len(twice)], twice, rtol=CLOSE):
+    if changes and len(twice) > 1 and is_ahead and np.allclose(rates[: len(twice)], twice, rtol=CLOSE, atol=0):
         return "scheduler_stepped_twice", "the scheduler steps twice for each update"
-    if changes and np.allclose(rates[:-1], other_rates[1:], rtol=CLOSE):
+    if changes and np.allclose(rates[:-1], other_rates[1:], rtol=CLOSE, atol=0):
         words = "the schedule is a step early (its scheduler steps before the optimizer, or the other counts from 0)"
         return "schedule_early", words
     if varies and is_constant:

@@ -25,7 +25,7 @@ KERNEL_ROUNDING = 160 * MACHINE_EPSILON["float32"]
 SMALLEST_EFFECT = 0.01  # of a place of Adam's epsilon on an update, relative to its norm, if later gradients feel it
 EQUAL_GRADIENTS = 0.01  # largest relative difference of gradients that are more than rounding errors
 LARGE_EFFECT = 0.1  # of such a place, even if no later step feels it within the record
-SUMS_OF_SQUARES = ("sum", "square_avg")  # slots of Adagrad and RMSprop
+SUMS_OF_SQUARES = ("sum", "square_avg", "exp_avg_sq")  # slots of Adagrad, RMSprop and Nadam
 ROW_TOLERANCE = 1e-4  # of rows, relative to the largest element
 NOISE_SHARE = 0.01  # converts a tolerance to the noise of a check, because a check tolerates 100 times its noise
 

@@ -9,31 +9,31 @@ import numpy as np
 from common.diagnose.recorded.example_order import ArrayPair
 from common.diagnose.recorded.matched_arrays import is_constant
 from common.diagnose.recorded.operations.operation_names import KEEPING, normalize_name
-from common.diagnose.recorded.preparation import LABELS_TRANSPOSED, explain_preparation
+from common.diagnose.recorded.preparation import LABELS_SHIFTED, LABELS_TRANSPOSED, explain_preparation
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 
 MOST_VALUES = 2  # largest number of values of labels that a script makes
 
 
-def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
-    """Check whether an operation of A's or of B's script returned a label.
+def is_computed(pair: RecordPair, label: ArrayPair, step: int) -> bool:
+    """Check whether an operation of A's or of B's script returned a label of a step.
 
     Operations before the first call of the model are not recorded. Then a label of a loss function may be computed if
     the other side's label is only an array of its batch, because the recorder saw no loss function.
 
-    Labels still count as data if they differ by a known mistake, such as inverted one-hot labels, or if they have only
-    one or two values, as the labels of a GAN do.
+    Labels still count as data if they differ by a known mistake, such as inverted one-hot labels or another order, or
+    if they have one or two values, as those of a GAN.
     """
     if label.a.shape == label.b.shape and all(len(np.unique(x)) <= MOST_VALUES for x in (label.a, label.b)):
         return False
     explanation = explain_preparation(label.a, label.b, is_label=True)
-    if explanation.cause == LABELS_TRANSPOSED:
+    if explanation.cause in (LABELS_TRANSPOSED, LABELS_SHIFTED) or _are_reordered(label):
         return False
     is_made = _is_made(pair.a, label.name) and _is_made(pair.b, label.name_b)
     if is_made and (is_constant(label.a) or is_constant(label.b)):  # such as the places of the positive pairs
         return True
-    if _is_made_from(pair.a, label.name, label.b) or _is_made_from(pair.b, label.name_b, label.a):
+    if _is_made_from(pair.a, label.name, label.b, step) or _is_made_from(pair.b, label.name_b, label.a, step):
         return True
     is_result = _is_result(pair.a, label.name) or _is_result(pair.b, label.name_b)
     if not (is_result or (label.a.dtype.kind == "f" and _sees_one_loss(pair))):
@@ -43,6 +43,12 @@ def is_computed(pair: RecordPair, label: ArrayPair) -> bool:
     return not explanation.confirmed or explanation.cause == "shape"
 
 
+def _are_reordered(label: ArrayPair) -> bool:
+    """Check whether both labels have the same values in another order, as those of other examples."""
+    a, b = label.a, label.b
+    return a.shape == b.shape and not np.array_equal(a, b) and np.array_equal(np.sort(a, None), np.sort(b, None))
+
+
 def _is_made(side: RecordedSide, name: str) -> bool:
     """Check whether a label is no array of the script's batch, of which others are known: the script made it."""
     step = side.record.steps[0]
@@ -50,12 +56,12 @@ def _is_made(side: RecordedSide, name: str) -> bool:
     return f"label/{name}" not in keys and bool(keys or side.batches.read_step(step, "other"))
 
 
-def _is_made_from(side: RecordedSide, name: str, batch_array: np.ndarray) -> bool:
+def _is_made_from(side: RecordedSide, name: str, batch_array: np.ndarray, step: int) -> bool:
     """Check whether a script made a label, and has the other script's array elsewhere in its batch."""
     if not _is_made(side, name):
         return False
     ordered = np.sort(batch_array, axis=None)
-    others = side.batches.read_step(side.record.steps[0], "other").values()
+    others = side.batches.read_step(step, "other").values()
     return any(np.array_equal(np.sort(x, axis=None), ordered) for x in others)
 
 

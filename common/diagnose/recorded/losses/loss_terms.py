@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 
 from common.diagnose.findings import Explanation
+from common.diagnose.recorded.losses.divisors import explain_divisor
 from common.diagnose.recorded.losses.label_counts import count_labels
 from common.diagnose.recorded.losses.loss_formulas import CLOSE
 from common.diagnose.recorded.losses.loss_settings import BY_SCRIPT, CAUSES, KINDS, describe_kind, read_loss_settings
@@ -135,12 +136,16 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
     only_b = [y for y in b.terms if all(y is not known for _, known in pairs) and abs(y.share) > tolerance]
     differing = [(x, y) for x, y in pairs if abs(x.share - y.share) > tolerance]
     has_equal_rest = abs(a.rest - b.rest) <= tolerance
+    if has_equal_rest and not differing and (len(only_a), len(only_b)) == (1, 1):
+        divisor = _explain_divisor(pair, step, only_a[0], only_b[0])
+        if divisor is not None:
+            return [divisor]
     if not has_equal_rest or (len(only_a), len(only_b)) == (1, 1):
         sentence = f"the loss of A is {a.describe(tolerance)}; that of B is {b.describe(tolerance)}"
         if not has_equal_rest and (paths := list_activity_regularizers(pair.sides)):
             sentence += f": compare the activity regularizer of {', '.join(paths)}"
         return [Explanation(TERMS, sentence, confirmed=has_equal_rest)]
-    explanations = [_explain_term(x, y) for x, y in differing]
+    explanations = [_explain_divisor(pair, step, x, y) or _explain_term(x, y) for x, y in differing]
     # A class of the script may compute what the other side has as several terms
     are_known = all(term.settings["kind"] in KINDS.values() for term in (*only_a, *only_b))
     for terms, side, other in ((only_a, "A", "B"), (only_b, "B", "A")):
@@ -199,6 +204,11 @@ def _pair_terms(a: Sequence[Term], b: Sequence[Term], tolerance: float) -> list[
             if same and all(term is not x for x, _ in pairs):
                 pairs.append((term, same[0]))
     return pairs
+
+
+def _explain_divisor(pair: RecordPair, step: int, a: Term, b: Term) -> Explanation | None:
+    """Explain a term that one script divides by the number of some positions, and the other by that of all."""
+    return explain_divisor(pair, step, f"the {a.title}", (a.value, b.value))
 
 
 def _explain_term(a: Term, b: Term) -> Explanation:

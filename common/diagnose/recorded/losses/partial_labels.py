@@ -24,12 +24,17 @@ LATER_LOSS = re.compile(r"\.\d+$")  # end of the names of labels that a later ca
 def compare_partial_labels(stage: Stage, pair: RecordPair, step: int, order: np.ndarray) -> None:
     """Compare labels without a row for each example, if their rows are the same on both sides; else say that.
 
+    Add a cause if only one script passes a label to its loss that both have in their batches.
+
     Args:
         stage: The stage "data".
         pair: The records.
         step: The step.
         order: The index among A's examples of each example of B.
     """
+    if (unused := _explain_unused_label(pair, step)) is not None:
+        stage.add_mismatch(f"step {step}: labels")
+        stage.add_explanation("labels", unused, prefix=f"step {step}: ")
     labels_a, labels_b = (_list_partial_labels(side, step) for side in pair.sides)
     if not labels_a and not labels_b:
         return
@@ -104,4 +109,32 @@ def explain_input_as_label(array: ArrayPair, arrays: Sequence[ArrayPair]) -> Exp
         if same and not np.allclose(same[0].a, other_label, rtol=1e-5, atol=1e-7):
             sentence = f"differs: only the labels of {name} are the {same[0].title}"
             return Explanation("input_as_label", sentence)
+    return None
+
+
+def _explain_unused_label(pair: RecordPair, step: int) -> Explanation | None:
+    """Explain a label that only one script passes to its loss, if the other one has it in its batch; else None.
+
+    All other labels must be equal: a script may compute a label from an array of its batch.
+
+    Args:
+        pair: The records.
+        step: The step.
+    """
+    labels = [[*side.batches.read_labels(step).items()] for side in pair.sides]
+    for index, side in enumerate(pair.sides):
+        received, expected = labels[index], labels[1 - index]
+        known = [any(np.array_equal(x, y) for _, y in expected) for _, x in received]
+        if side.record.facts["loss"] is None or not known or not all(known):
+            continue
+        for name, label in expected:
+            if any(np.array_equal(label, x) for _, x in received):
+                continue
+            others = side.batches.read_step(step, "other").items()
+            if key := next((key for key, x in others if np.array_equal(label, x)), ""):
+                titles = side.name.upper(), pair.sides[1 - index].name.upper()
+                sentence = (
+                    f"{titles[0]}'s loss does not receive {key} of its batch, which is label {name} in {titles[1]}"
+                )
+                return Explanation("missing_array", sentence, side=side.name)
     return None

@@ -146,7 +146,7 @@ def _pair_step(stage: Stage, pair: RecordPair, step: int) -> list[ArrayPair]:
         if not is_in_batch or (_is_binary(source[name]) and find_equal(source[name], received) is None):
             _report_missing(stage, step, name, source[name], lacking)
     labels = pair_arrays(labels_a, labels_b, are_labels=True)[0]
-    return inputs + [label for label in labels if is_label(label) and not is_computed(pair, label)]
+    return inputs + [label for label in labels if is_label(label) and not is_computed(pair, label, step)]
 
 
 def _report_missing(stage: Stage, step: int, name: str, array: np.ndarray, lacking: str) -> None:

@@ -3,6 +3,8 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from common.diagnose.findings import Explanation
@@ -14,10 +16,21 @@ from common.diagnose.rounding import is_close
 
 LISTED = 3  # number of parameters that a sentence names
 TOLERANCE = 1e-3  # largest relative difference between a gradient and an explanation that reproduces it
+LEAST_ELEMENTS = 3  # fewer gradients, such as those of the biases of two classes, may have a factor by chance
 
 
-def explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) -> Explanation | None:
-    """Check whether B's gradients are A's times a factor: the number of processes or micro-batches, or a loss scale."""
+def explain_factor(
+    pair: RecordPair, step: int, differing: Mapping[str, tuple[np.ndarray, np.ndarray]], count: int
+) -> Explanation | None:
+    """Check whether B's gradients are A's times a factor: the number of processes or micro-batches, or a loss scale.
+
+    Args:
+        pair: The records.
+        step: The step.
+        differing: The gradients of A and B that differ, by title.
+        count: The number of all gradients.
+    """
+    a, b = (np.concatenate([np.ravel(gradients[side]) for gradients in differing.values()]) for side in (0, 1))
     factor = float((a * b).sum() / (a * a).sum()) if a.any() else 0.0
     if not factor or not is_close(a * factor, b, TOLERANCE):
         return None
@@ -41,9 +54,11 @@ def explain_factor(pair: RecordPair, step: int, a: np.ndarray, b: np.ndarray) ->
             return Explanation(
                 "not_unscaled", f"the gradients of {name} still have the loss scale {scale:g}", side=side
             )
-    if abs(factor - 1) < 10 * TOLERANCE:
+    if abs(factor - 1) < 10 * TOLERANCE or a.size < LEAST_ELEMENTS:
         return None
-    return Explanation("scaled_gradient", f"every gradient of B is {factor:.6g} times A's, and the loss is the same")
+    titles = "" if 2 * len(differing) > count else f" of {list_titles([*differing])}"
+    sentence = f"every gradient{titles} of B is {factor:.6g} times A's, and the loss is the same"
+    return Explanation("scaled_gradient", sentence)
 
 
 def _explain_second_division(pair: RecordPair, step: int, larger: RecordedSide, factor: float) -> Explanation | None:
@@ -78,3 +93,8 @@ def explain_unequal_batches(pair: RecordPair, step: int) -> Explanation | None:
         f"({listed}): divide the sum of all losses by the number of all labels"
     )
     return Explanation("mean_of_means", sentence, confirmed=False, side=name)
+
+
+def list_titles(differing: Sequence[str]) -> str:
+    """Return the first titles of parameters, for a sentence."""
+    return ", ".join(differing[:LISTED]) + (" and others" if len(differing) > LISTED else "")

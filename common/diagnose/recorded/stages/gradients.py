@@ -4,7 +4,7 @@ A is the reference record of a diagnosis, and B the record that is compared with
 difference that rounding alone causes in it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +14,19 @@ from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
 from common.diagnose.recorded.clipping import list_clipped_rows
 from common.diagnose.recorded.operations.stopped_gradients import explain_stopped_gradients
+from common.diagnose.recorded.operations.weight_uses import explain_weight_uses
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
-from common.diagnose.recorded.stages.gradient_factors import LISTED, TOLERANCE, explain_factor, explain_unequal_batches
+from common.diagnose.recorded.stages.gradient_factors import (
+    LEAST_ELEMENTS,
+    TOLERANCE,
+    explain_factor,
+    explain_unequal_batches,
+    list_titles,
+)
 from common.diagnose.recorded.update_directions import read_directions
 from common.diagnose.rounding import is_close, rounding_tolerance
-from common.map.array_differences import relative_difference
+from common.map.array_differences import compute_norm, relative_difference
 
 # The norm of a smaller gradient counts as this share of the norm of the step's largest gradient. The gradient of a bias
 # before BatchNorm, for example, holds only rounding errors.
@@ -32,6 +39,8 @@ SIGN_NOISE = 1e-3
 GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
 USUAL_SHARE = 0.2  # the noise of a gradient as a share of the median difference of the gradients, if most are equal
 LARGEST_TOLERANCE = 0.1  # the same if the weights differ: with 1, any gradient would be close to any other
+# Part of the earlier gradients that a side adds, and the share of the difference that then remains, if it adds them
+SMALLEST_PART, LARGEST_PART, PART_SHARE = 0.01, 1.1, 0.2
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -51,9 +60,13 @@ def compare_gradients(pair: RecordPair) -> Stage:
             continue  # a gradient scaler skipped the step, because its gradients overflowed
         may_begin_here = may_begin_here and not (has_other_settings and step > pair.equal_steps[0])
         differing = _compare_step(stage, pair, step, may_begin_here)
+        if differing and may_begin_here:
+            _explain(stage, pair, step, differing)
+        elif step != pair.equal_steps[0] and (added := _find_added(pair, step)) is not None:
+            stage.add_mismatch(f"step {step}: gradients")
+            stage.add_explanation("gradients", added, prefix=f"step {step}: ")
+            break
         if differing:
-            if may_begin_here:
-                _explain(stage, pair, step, differing)
             break
     if sampled := pair.name_sampled("gradient", *pair.equal_steps):
         stage.omit(f"the gradient of {sampled} is recorded as a sample only: raise max_bytes= of the recorders")
@@ -150,9 +163,9 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
     if states is not None and states.confirmed:
         stage.add_explanation(next(iter(differing)), states)
         return
-    all_a, all_b = (np.concatenate([np.ravel(gradients[side]) for gradients in differing.values()]) for side in (0, 1))
+    count = len(read_paired_gradients(pair, step))
     explanation = (
-        explain_factor(pair, step, all_a, all_b)
+        explain_factor(pair, step, differing, count)
         or _explain_earlier(pair, step, differing)
         or explain_unequal_batches(pair, step)
     )
@@ -162,13 +175,10 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
     if step == pair.equal_steps[0] and (lost := _explain_lost(pair, differing)) is not None:
         stage.add_explanation(next(iter(differing)), lost, prefix=f"step {step}: ")
         return
-    if step == pair.equal_steps[0] or len(differing) < len(read_paired_gradients(pair, step)):
+    if step == pair.equal_steps[0] or (len(differing) < count and not _have_other_updates(pair, step)):
         for title, (a, b) in differing.items():
-            explanation = explain_gradient(a, b, TOLERANCE)
-            is_small = relative_difference(a, b, min_norm=float(np.linalg.norm(a))) < 10 * TOLERANCE
-            # Two elements, such as the gradients of the biases of two classes, may have a factor by chance
-            is_by_chance = explanation.cause == "scaled_gradient" and a.size <= 2
-            if explanation.confirmed and not is_small and not is_by_chance:
+            explanation = _explain_gradient(pair, title, a, b)
+            if explanation is not None:
                 stage.add_explanation(title, explanation, prefix=f"step {step}: {title}: ")
     if not stage.causes and states is not None:
         stage.add_explanation(next(iter(differing)), states)
@@ -177,8 +187,17 @@ def _explain(stage: Stage, pair: RecordPair, step: int, differing: dict[str, tup
     if not stage.causes and not _have_other_updates(pair, step):
         count = len(differing)
         sentence = f"step {step}: {count} gradient{'s differ' if count > 1 else ' differs'} though the loss is the "
-        sentence += f"same: {_list_titles(differing)}"
+        sentence += f"same: {list_titles([*differing])}"
         stage.add_cause("gradient", "b", next(iter(differing)), sentence, confirmed=False)
+
+
+def _explain_gradient(pair: RecordPair, title: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
+    """Explain a gradient that differs though the loss is the same; return None if nothing certain explains it."""
+    explanation = explain_gradient(a, b, TOLERANCE)
+    if not explanation.confirmed or (explanation.cause == "scaled_gradient" and a.size < LEAST_ELEMENTS):
+        return explain_weight_uses(pair, title)
+    is_small = relative_difference(a, b, min_norm=float(np.linalg.norm(a))) < 10 * TOLERANCE
+    return None if is_small else explanation
 
 
 def _explain_lost(pair: RecordPair, differing: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Explanation | None:
@@ -187,12 +206,7 @@ def _explain_lost(pair: RecordPair, differing: Mapping[str, tuple[np.ndarray, np
     stopped = explain_stopped_gradients(pair) if all(zero_sides) else None
     if stopped is None or any(stopped.side not in sides for sides in zero_sides):
         return None
-    return replace(stopped, sentence=f"{stopped.sentence}: {_list_titles(differing)} get none", confirmed=True)
-
-
-def _list_titles(differing: Iterable[str]) -> str:
-    titles = [*differing]
-    return ", ".join(titles[:LISTED]) + (" and others" if len(titles) > LISTED else "")
+    return replace(stopped, sentence=f"{stopped.sentence}: {list_titles([*differing])} get none", confirmed=True)
 
 
 def _have_other_updates(pair: RecordPair, step: int) -> bool:
@@ -208,6 +222,33 @@ def _have_other_updates(pair: RecordPair, step: int) -> bool:
             np.concatenate([np.ravel(new.astype(np.float64) - old) for old, new in changes] or [np.zeros(0)])
         )
     return updates[0].shape == updates[1].shape and relative_difference(updates[0], updates[1]) > TOLERANCE
+
+
+def _find_added(pair: RecordPair, step: int) -> Explanation | None:
+    """Check whether a side adds a part of the gradients of the previous step, which its clipping has made small.
+
+    The part is that which fits best, beside the other side's gradients of the step, whose weights may be a little other
+    ones.
+    """
+    current, earlier = read_paired_gradients(pair, step), read_paired_gradients(pair, step - 1)
+    names = [title for title in current if title in earlier]
+    if not names:
+        return None
+    arrays = [
+        [np.concatenate([np.ravel(source[title][side]) for title in names]).astype(np.float64) for side in (0, 1)]
+        for source in (current, earlier)
+    ]
+    for side, index in (("b", 1), ("a", 0)):
+        target, other, before = arrays[0][index], arrays[0][1 - index], arrays[1][index]
+        if not other.any() or not before.any():
+            continue
+        (alone,), *_ = np.linalg.lstsq(other[:, None], target, rcond=None)
+        (scale, part), *_ = np.linalg.lstsq(np.stack([other, before], 1), target, rcond=None)
+        remaining = [compute_norm(target - fitted) for fitted in (alone * other, scale * other + part * before)]
+        if SMALLEST_PART < part < LARGEST_PART and remaining[1] < PART_SHARE * remaining[0]:
+            sentence = f"{side.upper()} adds {part:.3g} times the gradients of step {step - 1}: zero_grad is missing"
+            return Explanation("zero_grad_missing", sentence, side=side)
+    return None
 
 
 def _explain_earlier(

@@ -10,6 +10,8 @@ import numpy as np
 
 from common.diagnose.explain.moving_statistics import is_moving_statistic
 from common.diagnose.findings import Explanation, Stage
+from common.diagnose.recorded.operations.fresh_layers import describe_fresh_layer
+from common.diagnose.recorded.operations.weight_uses import describe_shared_weights
 from common.diagnose.recorded.record_pair import RecordPair, describe_seeds, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.stages.initial_weights import explain_weight
@@ -110,7 +112,17 @@ def _report_unpaired(stage: Stage, pair: RecordPair) -> None:
                 sentence = f"{trained[0]} is trained separately in {side.name.upper()}: {lacking.upper()} ties {tied}"
                 stage.add_cause("tied_on_one_side", side.name, trained[0], sentence)
             else:
+                sentence += _describe_calls(pair, lacking)
                 stage.add_cause("missing_parameter", lacking, trained[0], sentence)
+
+
+def _describe_calls(pair: RecordPair, lacking: str) -> str:
+    """Return words for layers that a script calls in place of those that it lacks; empty if it does not."""
+    side = pair.b if lacking == "b" else pair.a
+    if fresh := describe_fresh_layer(side.record.ranks[0].operations):
+        return f"; {lacking.upper()} makes a layer anew in each forward pass, untrained: {fresh}"
+    shared = describe_shared_weights(pair, lacking)
+    return f"; {shared}: it calls a layer in the place of another one" if shared else ""
 
 
 def _list_shapes(side: RecordedSide, names: Sequence[str]) -> str:

@@ -12,9 +12,11 @@ import numpy as np
 from common.diagnose.explain.loss_formulas import DOUBLE_SIGMOID
 from common.diagnose.findings import Explanation, Stage
 from common.diagnose.recorded.carried_states import explain_states
+from common.diagnose.recorded.differences_without_effect import has_own_difference_of_loss
 from common.diagnose.recorded.differing_calls import describe_exchanged_calls
 from common.diagnose.recorded.example_order import pair_arrays
 from common.diagnose.recorded.losses.backward_passes import explain_passes
+from common.diagnose.recorded.losses.divisors import explain_divisor
 from common.diagnose.recorded.losses.label_counts import find_ignored_class, have_other_tokens
 from common.diagnose.recorded.losses.label_forms import (
     list_class_layouts,
@@ -55,7 +57,7 @@ def compare_losses(pair: RecordPair) -> Stage:
     if pair.why_steps_differ:
         stage.omit(pair.why_steps_differ)
         return stage
-    may_begin_here = not pair.has_difference("activations")
+    may_begin_here = not pair.has_difference("activations") or has_own_difference_of_loss(pair)
     differing_steps, missing_steps, first_losses = [], [], None
     for step in pair.equal_steps if not pair.why_outputs_differ else []:
         losses = find_closest_losses(pair, step)
@@ -110,6 +112,8 @@ def _explain(
     are_equal = any(not check.differs for check in stage.checks[:1])
     if not (stage.causes or are_equal) and (begins_here or not have_other_tokens(pair.sides, pair.equal_steps[0])):
         explain_formulas(stage, pair, pair.equal_steps[0])
+    divisor = explain_divisor(pair, pair.equal_steps[0], "the loss", losses or (0.0, 0.0))
+    _add_terms(stage, [] if divisor is None or stage.causes else [add_lines(divisor, pair, LOSS, LOSS)])
     operations = explain_operations(pair, "loss", LOSS, LOSS) if begins_here and not stage.causes else None
     if operations is not None and operations.confirmed:
         stage.add_explanation("loss", operations)

@@ -5,6 +5,7 @@ slots (the optimizer's arrays) and the hyperparameters. If these are equal on bo
 reproduces both updates, the remaining difference comes from rounding. Elements whose gradients differ are not compared.
 """
 
+import math
 from collections.abc import Collection, Iterator
 
 import numpy as np
@@ -20,6 +21,7 @@ from common.diagnose.explain.moving_statistics import (
 from common.diagnose.findings import EQUAL, FRAMEWORK_CAUSES, Stage, TensorCheck
 from common.diagnose.layer_match import LayerMatch
 from common.diagnose.recorded.added_variables import find_added_variables
+from common.diagnose.recorded.operations.weight_uses import describe_shared_weights
 from common.diagnose.recorded.optimizer_settings import read_optimizer_settings
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -195,12 +197,17 @@ def _explain(
     for name, factor in list(factors.items())[:1]:
         if is_frozen and not round(factor, 6):
             return  # Keras's BatchNormalization is in inference mode if it is frozen
-        sentence = f"in B {name} moves {factor:.4g} times as far: compare momentum (Keras's is 1 - PyTorch's)"
+        shared = describe_shared_weights(pair, "b") or describe_shared_weights(pair, "a")
+        reason = shared or "compare momentum (Keras's is 1 - PyTorch's)"
+        sentence = f"in B {name} moves {factor:.4g} times as far: {reason}"
         stage.add_cause("moving_statistics", "b", name, sentence)
         return
     passes = {_count_passes(side, pair.equal_steps[0]) for side in pair.sides}
     momenta = {*MOMENTA, *(momentum for match in pair.models.layers for momentum in _list_momenta(match))}
-    if len(passes) == 1 and (divisor := find_variance_divisor(first_steps, precision, passes.pop(), momenta)):
+    # A large n matters only if the statistics differ
+    differs = any(check.differs for check in stage.checks)
+    counts = {count for side in pair.sides for count in _count_elements(side)} if differs else set()
+    if len(passes) == 1 and (divisor := find_variance_divisor(first_steps, precision, passes.pop(), momenta, counts)):
         sentence = f"in B {divisor.name} moves towards {divisor.factor:.6g} times A's variance: one divides by n - 1"
         stage.add_cause("biased_variance", "b", divisor.name, sentence)
         # The weights of later steps inherit nothing from it, but statistics differ again in each step
@@ -230,6 +237,15 @@ def _list_momenta(match: LayerMatch) -> list[float]:
     """Return the momenta of two layers of BatchNorm as PyTorch defines them; none of other layers."""
     values = [settings.get("momentum") for settings in (match.settings_a, match.settings_b)]
     return [float(value) for value in values if isinstance(value, int | float)]
+
+
+def _count_elements(side: RecordedSide) -> set[int]:
+    """Return how many elements the inputs of layers have for each channel, whether channels are second or last."""
+    trace = side.record.ranks[0].operations
+    names = trace["names"].items() if trace is not None else ()
+    inputs = [number for name, number in names if name.startswith("layer/") and name.endswith("/input")]
+    shapes = [trace["tensors"][number]["shape"] for number in inputs] if trace is not None else []
+    return {math.prod(shape) // size for shape in shapes if len(shape) > 1 for size in (shape[1], shape[-1]) if size}
 
 
 def _count_passes(side: RecordedSide, step: int) -> int:

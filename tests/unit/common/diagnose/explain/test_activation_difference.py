@@ -11,12 +11,14 @@ from common.diagnose.explain.activation_difference import (
     find_scaled_activation,
 )
 
+OF_POSITIVE_NUMBERS = ("log1p", "log", "the square root")
 X = np.random.default_rng(0).standard_normal((4, 6, 8))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_an_activation_is_found(name: str) -> None:
     x = X * 4  # relu and relu6 agree on small values
+    x = np.abs(x) if name in OF_POSITIVE_NUMBERS else x
     assert find_activation(x, ACTIVATIONS[name](x)) == name
 
 
@@ -51,3 +53,10 @@ def test_one_number_shows_no_activation() -> None:
 def test_a_square_of_positive_values_is_called_the_square() -> None:
     x = np.abs(np.random.default_rng(0).standard_normal((8, 6)))
     assert find_changed_activation(x, x**2) == (NO_ACTIVATION, "the square")
+
+
+def test_a_function_of_positive_numbers_is_found() -> None:
+    x = np.abs(X) + 0.1
+    for name in OF_POSITIVE_NUMBERS:
+        assert find_changed_activation(x, ACTIVATIONS[name](x)) == (NO_ACTIVATION, name)
+    assert find_scaled_activation(x, np.log1p(0.5 * x)) == "log1p of 0.5 times its input"

@@ -52,6 +52,23 @@ def test_shuffled_pixels_are_named(is_swapped: bool) -> None:
     assert f"channels divided as {orders[0]} in A and {orders[1]} in B" in explanation.sentence
 
 
+def test_sequences_of_which_some_features_are_reversed_are_named() -> None:
+    """The second of two LSTMs begins with the last token, and its output is not reversed."""
+    a = np.random.default_rng(0).standard_normal((4, 6, 8))
+    b = np.concatenate([a[..., :5], np.flip(a[..., 5:], 1)], 2)
+    explanation = explain_order("input of fc", a, b)
+    assert explanation is not None
+    assert explanation.sentence == "input of fc is A's, reversed along axis 1 in 3 of 8 elements of axis 2, from 5 to 7"
+
+
+def test_parts_of_other_sizes_that_are_joined_in_another_order_are_named() -> None:
+    a = np.random.default_rng(0).standard_normal((4, 12))
+    explanation = explain_order("input of fc", a, np.concatenate([a[:, :5], a[:, 7:], a[:, 5:7]], 1))
+    assert explanation is not None
+    assert explanation.cause == "joined_order"
+    assert "joined in another order: A's 0:5, 7:12, 5:7" in explanation.sentence
+
+
 def test_other_values_have_no_order() -> None:
     assert explain_order("input", X, X + 1) is None
     assert explain_order("input", X, np.abs(X)) is None

@@ -71,3 +71,26 @@ def test_a_binary_loss_of_probabilities_that_receives_logits_is_named() -> None:
     b = -np.where(targets > 0, np.log(clipped), np.log(1 - clipped))[:, 0]
     sentence = explain_losses(OUTPUTS, targets, a, b).sentence
     assert sentence.endswith("binary cross entropy of logits taken as probabilities"), sentence
+
+
+TERMS = np.log1p(np.maximum(OUTPUTS, 1e-7)) - np.log1p(np.abs(TARGETS))
+KERAS_CASES = {  # the targets and the losses
+    "absolute percentage error": (TARGETS, 100 * ERRORS / np.abs(TARGETS[:, 0])),
+    "absolute percentage error of the output": (TARGETS, 100 * ERRORS / np.abs(OUTPUTS[:, 0])),
+    "log cosh error": (TARGETS, np.log(np.cosh(ERRORS))),
+    "squared logarithmic error": (np.abs(TARGETS), TERMS[:, 0] ** 2),
+}
+
+
+@pytest.mark.parametrize("name", KERAS_CASES)
+def test_a_loss_of_regressions_in_keras_is_named(name: str) -> None:
+    """The script of PyTorch may compute it with the output and the target exchanged."""
+    targets, losses = KERAS_CASES[name]
+    squared = ((OUTPUTS - targets) ** 2)[:, 0]
+    sentence = explain_losses(OUTPUTS, targets, squared, losses).sentence
+    assert sentence == f"the loss of A is squared error, that of B {name}"
+
+
+def test_targets_below_zero_have_no_logarithmic_error() -> None:
+    assert TARGETS.min() < 0
+    assert "squared logarithmic error" not in compute_formulas(OUTPUTS, TARGETS)

@@ -51,3 +51,15 @@ def test_other_variances_have_no_divisor() -> None:
     assert (
         find_variance_divisor([FirstStep("bn.running_var", start, 0.99 + 0.01 * a, 0.99 + 0.01 * b)], "float32") is None
     )
+
+
+@pytest.mark.parametrize(("counts", "n"), [((64, 25_000), 25_000), ((64,), None), ((), None)])
+def test_a_large_divisor_is_found_only_if_the_number_of_elements_is_known(
+    counts: tuple[int, ...], n: int | None
+) -> None:
+    start, variance = np.ones(64), np.random.default_rng(0).uniform(0.5, 2, 64)
+    moved = [0.9 * start + 0.1 * x for x in (variance, variance * 25_000 / 24_999)]
+    divisor = find_variance_divisor([FirstStep("bn.running_var", start, *moved)], "float32", counts=counts)
+    assert (divisor and divisor.n) == n
+    equal = FirstStep("bn.running_var", start, moved[0], moved[0])
+    assert find_variance_divisor([equal], "float32", counts=counts) is None

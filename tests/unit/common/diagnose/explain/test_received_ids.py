@@ -13,6 +13,8 @@ TARGET = np.arange(12).reshape(4, 3) % 7
     [
         (np.zeros((4, 1), int), TARGET[:, :1], "0 for all examples in A and the batch's target[:, 0] in B"),
         (TARGET, TARGET + 1, "the batch's target in A and others in B"),
+        (TARGET.astype(np.float32), TARGET + 1, "the batch's target in A and others in B"),
+        (np.zeros((4, 1)), TARGET[:, 0], "0 for all examples in A and the batch's target[:, 0] in B"),
         (TARGET[:, 1:], TARGET[:, :2], "the batch's target[:, 1:3] in A and the batch's target[:, 0:2] in B"),
     ],
 )
@@ -23,7 +25,18 @@ def test_other_ids_are_described(a: np.ndarray, b: np.ndarray, words: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [(TARGET, TARGET.astype(np.int32)), (TARGET, TARGET[:, 1:]), (None, TARGET), (TARGET, TARGET / 2)]
+    ("a", "b"),
+    [
+        (TARGET, TARGET.astype(np.int32)),
+        (TARGET, TARGET[..., None].astype(np.float32)),
+        (TARGET, TARGET[:, 1:]),
+        (TARGET, TARGET.reshape(3, 4) + 1),
+        (TARGET, np.where(TARGET == 2, np.nan, TARGET)),
+        (np.array(3), np.array(4)),
+        (TARGET[:0], TARGET[:0] + 1),
+        (None, TARGET),
+        (TARGET, TARGET / 2),
+    ],
 )
 def test_equal_ids_and_numbers_explain_nothing(a: np.ndarray | None, b: np.ndarray) -> None:
     assert explain_ids("embedding", a, b, {}) is None

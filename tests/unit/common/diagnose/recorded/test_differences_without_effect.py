@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from common.diagnose.findings import DIFFERS, EQUAL, SHAPE_OF_OUTPUTS, Cause, Stage, TensorCheck
-from common.diagnose.recorded.differences_without_effect import _drop_activations_without_effect, is_without_effect
+from common.diagnose.recorded import differences_without_effect
+from common.diagnose.recorded.differences_without_effect import (
+    _drop_activations_without_effect,
+    has_own_difference_of_loss,
+    is_without_effect,
+)
 from common.diagnose.recorded.losses.partial_labels import NOT_COMPARED_LABELS, accept_unknown_labels
 
 CAUSE = Cause("operation", "b", "activations", "input of fc", "B computes something else", confirmed=True)
@@ -88,3 +93,40 @@ def test_batches_that_differ_in_a_later_step_are_accepted_by_the_gradients_of_th
     stages = {"activations": Stage("activations"), "loss": Stage("loss", losses), "gradients": Stage("x", checks)}
     pair: Any = SimpleNamespace(get_stage=lambda name: stages[name], equal_steps=[1, 2])
     assert is_without_effect(pair, step) == expected
+
+
+@pytest.mark.parametrize(
+    ("outputs", "losses", "expected"),
+    [
+        ([1e-6, 2e-6], (1.0, 1.5), True),
+        ([1e-6, 1e-3], (1.0, 1.5), False),
+        ([1e-6, 2e-6], (1.0, 1.001), False),
+        ([2e-3], (1.0, 9e9), False),
+        ([1e-6], None, False),
+        ([], (1.0, 1.5), False),
+    ],
+    ids=["own", "one output", "close", "large", "no loss", "no outputs"],
+)
+def test_a_loss_that_differs_far_more_than_the_outputs_differs_for_a_reason_of_its_own(
+    outputs: list[float], losses: tuple[float, float] | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differences_without_effect, "find_closest_losses", lambda pair, step: losses)
+    checks = [TensorCheck("fc", 0.5), *(TensorCheck(f"output {name}", x) for name, x in enumerate(outputs))]
+    pair: Any = SimpleNamespace(get_stage=lambda name: Stage(name, checks), equal_steps=[1])
+    assert has_own_difference_of_loss(pair) == expected
+
+
+@pytest.mark.parametrize("is_confirmed", [False, True])
+def test_activations_that_do_not_explain_a_loss_are_dropped_unless_their_cause_is_certain(
+    is_confirmed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differences_without_effect, "find_closest_losses", lambda pair, step: (1.0, 1.5))
+    cause = Cause("operation", "b", "activations", "fc", "B computes something else", confirmed=is_confirmed)
+    checks = [TensorCheck("embed", 0.0), TensorCheck("fc", 0.5), TensorCheck("output 0", 1e-6)]
+    activations, loss = Stage("activations", checks, [cause]), Stage("loss", [TensorCheck("step 1: loss", 0.5)])
+    loss.add_cause("loss_reduction", "b", "loss", "B takes the sum")
+    pair: Any = SimpleNamespace(get_stage=lambda name: loss if name == "loss" else activations, equal_steps=[1])
+    _drop_activations_without_effect(pair)
+    assert [known.cause for known in activations.causes] == (["operation"] if is_confirmed else [])
+    assert ("fc" in [check.tensor for check in activations.checks]) == is_confirmed
+    assert (activations.note == "the loss differs far more than what differs in the layers") == (not is_confirmed)

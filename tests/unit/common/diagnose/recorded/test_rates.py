@@ -24,8 +24,9 @@ WARM_UP = (0.1, 0.2, 0.3)
     ],
 )
 def test_mistakes(a: tuple[float, ...], b: tuple[float, ...], cause: str, side: str) -> None:
-    explanation = explain_rates(np.array(a), np.array(b), [1, 1])
-    assert (explanation.cause, explanation.side) == (cause, side)
+    for scale in (1, 1e-9):
+        explanation = explain_rates(scale * np.array(a), scale * np.array(b), [1, 1])
+        assert (explanation.cause, explanation.side) == (cause, side)
 
 
 def test_scheduler_that_steps_twice() -> None:

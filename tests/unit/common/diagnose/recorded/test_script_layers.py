@@ -179,7 +179,7 @@ def test_a_variable_that_the_other_side_ties(shape: list[int], cause: str) -> No
     sides = [
         SimpleNamespace(
             name=name, title=name, is_torch=name == "a", trainable={"dense/kernel"},
-            record=SimpleNamespace(facts={"model": model}),
+            record=SimpleNamespace(facts={"model": model}, ranks=[SimpleNamespace(operations=None)]),
             batches=SimpleNamespace(count_examples=lambda step: [8]),
         )
         for name, model in zip("ab", facts, strict=True)

@@ -23,13 +23,16 @@ def test_keras_momentum_of_rmsprop_holds_the_learning_rate_even_if_it_is_zero(ra
     np.testing.assert_allclose(updated, weight - expected)
 
 
+@pytest.mark.parametrize("slot", ["sum", "exp_avg_sq"])
 @pytest.mark.parametrize(("rows", "named"), [((1, 3), ("table", 2)), ((), None), ((0, 1, 2, 3), None)])
-def test_rows_whose_squares_were_added_one_by_one(rows: tuple[int, ...], named: tuple[str, int] | None) -> None:
+def test_rows_whose_squares_were_added_one_by_one(
+    rows: tuple[int, ...], named: tuple[str, int] | None, slot: str
+) -> None:
     expected = np.ones((4, 3))
     after = expected.copy()
     after[[*rows]] = 0.5
-    slots = {"sum.table": expected}
+    slots = {f"{slot}.table": expected}
     recorded: Any = SimpleNamespace(
-        expected_slots=slots, recorded_slots={*slots}, update=SimpleNamespace(slots_after={"sum.table": after})
+        expected_slots=slots, recorded_slots={*slots}, update=SimpleNamespace(slots_after={f"{slot}.table": after})
     )
     assert find_repeated_rows(recorded) == named

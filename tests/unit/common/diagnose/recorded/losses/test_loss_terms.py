@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from common.diagnose.recorded.losses.loss_terms import explain_terms
@@ -36,3 +37,23 @@ def test_a_loss_of_the_script_may_be_what_the_other_side_has_as_terms(name: str,
     explanations = explain_terms(pair, 1)
     assert [explanation.cause for explanation in explanations] == ["missing_loss_term"] * 3
     assert {explanation.confirmed for explanation in explanations} == {is_confirmed}
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+def test_a_term_that_one_script_divides_by_the_number_of_other_labels_is_named(name: str) -> None:
+    """The term may be another function in the other framework, beside one that is the same in both."""
+    sides = [make_side(2.6, names=["cross_entropy", "mse_loss"]), make_side(2.0, names=[name, "mse_loss"])]
+    for side, value in zip(sides, (1.6, 1.0), strict=True):
+        term = side.record.get_step_facts(1)[0]["terms"][0][0]
+        term["value"] = term["share"] = value
+        facts = side.record.get_step_facts(1)
+        side.record.get_step_facts = lambda _, facts=facts: facts
+        side.batches.has_abridged_labels = lambda step: False
+        side.batches.read_micro_batch = lambda *place: (
+            {"target": np.array([3, 1, 0, 0, 2, 5, 4, 0])} if place[-1] == "label" else {}
+        )
+    pair = cast(Any, SimpleNamespace(a=sides[0], b=sides[1], sides=sides, precision="float32"))
+    (explanation,) = explain_terms(pair, 1)
+    assert (explanation.cause, explanation.confirmed) == ("loss_reduction", True)
+    words = " of A (1.6) is divided by the number of labels other than 0 (5 of 8); that of B (1) by the number of all"
+    assert explanation.sentence.endswith(words), explanation.sentence
