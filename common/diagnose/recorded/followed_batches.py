@@ -27,7 +27,7 @@ from common.diagnose.recorded.time_axis import (
     put_examples_first,
     put_time_first,
 )
-from common.diagnose.recorded.token_lengths import sort_as_own
+from common.diagnose.recorded.token_lengths import sort_by_length
 from common.errors import UserError
 from common.recording.record_format import REFUSED
 
@@ -169,7 +169,7 @@ class FollowedBatches:
             if leaf not in listed
         }
         filled |= {leaf: self._derive(leaf, rule, filled) for leaf, rule in derived.items()}
-        return filled if listed else sort_as_own(examples, filled), listed
+        return filled if listed else sort_by_length(examples, filled), listed
 
     def _fill_graph(self, leaves: Mapping[str, np.ndarray], step: int, world_size: int) -> Arrays | None:
         """Return the next micro-batch as it is if both scripts' batches have one structure, and none counts examples.

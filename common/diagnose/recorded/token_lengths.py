@@ -56,15 +56,15 @@ def _count_tokens(sequences: np.ndarray, padding: float) -> np.ndarray:
     return sequences.shape[1] - np.where(is_token.any(1), is_token[:, ::-1].argmax(1), sequences.shape[1])
 
 
-def sort_as_own(own: Mapping[str, np.ndarray], filled: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def sort_by_length(examples: Mapping[str, np.ndarray], filled: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return recorded examples by falling length if the script's own are, as PyTorch's packed sequences may need it.
 
     Args:
-        own: The script's arrays with a row for each example.
+        examples: The script's arrays with a row for each example.
         filled: The recorded arrays in their place.
     """
-    for name in find_token_lengths(own):
-        lengths, recorded = own[name].reshape(-1), filled.get(name)
+    for name in find_token_lengths(examples):
+        lengths, recorded = examples[name].reshape(-1), filled.get(name)
         is_sorted = len({*lengths.tolist()}) > 1 and bool((np.diff(lengths) <= 0).all())
         if is_sorted and recorded is not None:
             order = np.argsort(-recorded.reshape(-1), kind="stable")

@@ -75,9 +75,10 @@ def _explain_in_order(pair: RecordPair, place: str, name_a: str, name_b: str) ->
     section = _find_section(pair, name_a, name_b, is_ordered=True)
     if section is None or (section.is_layer and section.has_weights):
         return None
-    for of_a, of_b in product(
-        section.a.entering_operations[:MOST_COMPARED], section.b.entering_operations[:MOST_COMPARED]
-    ):
+    entering = [
+        [x for x in side.entering_operations if x["outputs"]][:MOST_COMPARED] for side in (section.a, section.b)
+    ]
+    for of_a, of_b in product(*entering):
         is_one_name = normalize_name(of_a) == normalize_name(of_b)
         if is_one_name and section.matches.are_reordered(of_a["outputs"][0], of_b["outputs"][0]):
             words = [describe_lines(side, [x]) for side, x in zip((section.a, section.b), (of_a, of_b), strict=True)]
@@ -131,9 +132,10 @@ def _explain_other_tensor(pair: RecordPair, place: str, name_a: str, name_b: str
 def _find_source(side: SectionSide) -> Operation | None:
     """Return the operation that computes the numbers of the target, before those that keep them; None if none does."""
     source, number = None, side.target
-    while (producer := side.find_producer(number)) is not None:
-        source = producer
-        if normalize_name(producer) not in KEEPING or not producer["inputs"]:
+    for _ in range(MOST_COMPARED):
+        producer = side.find_producer(number)
+        source = source if producer is None else producer
+        if producer is None or normalize_name(producer) not in KEEPING or not producer["inputs"]:
             break
         number = producer["inputs"][0]
     return source

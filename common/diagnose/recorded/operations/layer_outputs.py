@@ -24,15 +24,17 @@ def describe_other_output(a: SectionSide, b: SectionSide, matches: TensorMatches
     """
     received = [sorted(x for x in side.received if side.is_matched(x))[:MOST_COMPARED] for side in (a, b)]
     for index, (side, name) in enumerate(((a, "A"), (b, "B"))):
-        for own, other in product(received[index], received[1 - index]):
-            layer, output = _find_layer(side, own)
-            if layer is None or matches.are_equal(*((own, other) if index == 0 else (other, own))):
+        for used, counterpart in product(received[index], received[1 - index]):
+            layer, output = _find_layer(side, used)
+            if layer is None or matches.are_equal(*((used, counterpart) if index == 0 else (counterpart, used))):
                 continue
             for place, tensor in enumerate(layer["outputs"][: len(ORDINALS)]):
-                if place != output and matches.are_equal(*((tensor, other) if index == 0 else (other, tensor))):
-                    title, used = shorten(side.find_layer(layer) or layer["name"]), ORDINALS[output]
+                if place != output and matches.are_equal(
+                    *((tensor, counterpart) if index == 0 else (counterpart, tensor))
+                ):
+                    title, words = shorten(side.find_layer(layer) or layer["name"]), ORDINALS[output]
                     return (
-                        f"{name} uses the {used} output of {title}, and the other script what is its {ORDINALS[place]}"
+                        f"{name} uses the {words} output of {title}, and the other script what is its {ORDINALS[place]}"
                     )
     return ""
 

@@ -96,10 +96,10 @@ def describe_shared_weights(pair: RecordPair, side: str, *, lacks_uses: bool = F
         count_a = 0 if number_a is None else counts_a[number_a]
         count_b = 0 if number_b is None else counts_b[number_b]
         uses.append((match.title, count_a, count_b) if side == "a" else (match.title, count_b, count_a))
-    if lacks_uses and all(count >= other for _, count, other in uses):
+    if lacks_uses and all(count >= fewer for _, count, fewer in uses):
         return ""
-    words = (f"{side.upper()} uses {title} {count} times, and the other script {other}"
-             for title, count, other in uses if count > other > 0)  # fmt: skip
+    words = (f"{side.upper()} uses {title} {count} times, and the other script {fewer}"
+             for title, count, fewer in uses if count > fewer > 0)  # fmt: skip
     return next(words, "")
 
 

@@ -239,12 +239,13 @@ def _find_added(pair: RecordPair, step: int) -> Explanation | None:
         for source in (current, earlier)
     ]
     for side, index in (("b", 1), ("a", 0)):
-        target, other, before = arrays[0][index], arrays[0][1 - index], arrays[1][index]
-        if not other.any() or not before.any():
+        target, reference, before = arrays[0][index], arrays[0][1 - index], arrays[1][index]
+        if not reference.any() or not before.any():
             continue
-        (alone,), *_ = np.linalg.lstsq(other[:, None], target, rcond=None)
-        (scale, part), *_ = np.linalg.lstsq(np.stack([other, before], 1), target, rcond=None)
-        remaining = [compute_norm(target - fitted) for fitted in (alone * other, scale * other + part * before)]
+        (alone,), *_ = np.linalg.lstsq(reference[:, None], target, rcond=None)
+        (scale, part), *_ = np.linalg.lstsq(np.stack([reference, before], 1), target, rcond=None)
+        sums = alone * reference, scale * reference + part * before
+        remaining = [compute_norm(target - fitted) for fitted in sums]
         if SMALLEST_PART < part < LARGEST_PART and remaining[1] < PART_SHARE * remaining[0]:
             sentence = f"{side.upper()} adds {part:.3g} times the gradients of step {step - 1}: zero_grad is missing"
             return Explanation("zero_grad_missing", sentence, side=side)

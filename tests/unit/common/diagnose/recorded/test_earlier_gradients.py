@@ -23,10 +23,10 @@ def test_gradients_that_are_only_nearly_the_sum_are_not_explained(
 
 
 @pytest.mark.parametrize(
-    ("share", "side", "found"), [(0.06, "b", True), (0.06, "a", True), (0.0, "b", False), (0.003, "b", False)]
+    ("share", "side", "is_named"), [(0.06, "b", True), (0.06, "a", True), (0.0, "b", False), (0.003, "b", False)]
 )
 def test_a_small_part_of_earlier_gradients_is_named(
-    share: float, side: str, found: bool, monkeypatch: pytest.MonkeyPatch
+    share: float, side: str, is_named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights differ a little, so that the gradients of the step are 0.5 % larger on one side."""
     other = 1.005 * CURRENT + share * BEFORE
@@ -35,7 +35,7 @@ def test_a_small_part_of_earlier_gradients_is_named(
     monkeypatch.setattr(gradients, "read_paired_gradients", lambda pair, step: steps[step])
     pair: Any = SimpleNamespace()
     explanation = _find_added(pair, 2)
-    assert (explanation is not None) == found
+    assert (explanation is not None) == is_named
     if explanation is not None:
         assert (explanation.cause, explanation.side) == ("zero_grad_missing", side)
         assert "adds 0.06 times the gradients of step 1" in explanation.sentence

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.diagnose.recorded.derived_arrays import find_derived
-from common.diagnose.recorded.token_lengths import find_token_lengths, sort_as_own
+from common.diagnose.recorded.token_lengths import find_token_lengths, sort_by_length
 
 TOKENS = 7
 
@@ -67,7 +67,7 @@ def test_recorded_examples_are_sorted_by_length_if_those_of_the_script_are(
     lengths, recorded = np.array(own_lengths), np.array([3, 7, 5, 7])
     batch = {"tokens": pad(lengths, 0), "lengths": lengths, "labels": np.ones(3)}
     filled = {"tokens": pad(recorded, 0), "lengths": recorded, "labels": np.arange(4), "classes": np.arange(2)}
-    arrays = sort_as_own(batch, filled)
+    arrays = sort_by_length(batch, filled)
     order = [1, 3, 2, 0] if is_sorted else [0, 1, 2, 3]
     for name in ("tokens", "lengths", "labels"):
         np.testing.assert_array_equal(arrays[name], filled[name][order])
@@ -77,4 +77,4 @@ def test_recorded_examples_are_sorted_by_length_if_those_of_the_script_are(
 def test_recorded_examples_without_lengths_stay_in_their_order() -> None:
     lengths = np.array([7, 5, 3])
     filled = {"tokens": pad(lengths[::-1], 0)}
-    assert sort_as_own({"tokens": pad(lengths, 0), "lengths": lengths}, filled) == filled
+    assert sort_by_length({"tokens": pad(lengths, 0), "lengths": lengths}, filled) == filled
