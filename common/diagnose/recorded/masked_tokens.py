@@ -84,7 +84,7 @@ def add_padded_examples(
             part = "" if is_equal.all() else f" in {is_equal.sum()} of {is_equal.size} numbers"
             sentence = (
                 f"{place}: the examples without padding are equal{part}, and {differing} of {count} with padding "
-                "differ: compare how the scripts leave it out, and where they take the last token; "
+                "differ: compare how the scripts mask the padding, and where they take the last token; "
             )
             sentence += explanation.sentence.removeprefix(f"{place}: ")
             return Explanation("padded_examples", sentence, side=explanation.side)

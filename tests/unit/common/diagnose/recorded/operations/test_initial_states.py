@@ -99,7 +99,7 @@ def test_a_state_that_only_one_script_passes_from_call_to_call_is_named(
         (_call_once(), _loop("last")),
         (_loop("last"), _loop("zeros", count=2)),  # not called equally often
         (_loop("last", count=2), _call_once()),  # the sequence has other steps
-        (_loop("other"), _loop("zeros")),  # a state from elsewhere
+        (_loop("other"), _loop("zeros")),  # a state that no call returned
     ],
 )
 def test_other_calls_are_not_compared(traces: tuple[OperationTrace, OperationTrace]) -> None:
