@@ -75,8 +75,9 @@ def prefer_ranges(
     """Return a check by which an array replaces no leaf of another range if it has that of a leaf in another layout."""
 
     def may_replace(array: np.ndarray, template: np.ndarray) -> bool:
-        if not fits(array, template) or not have_other_ranges(template, array):
-            return fits(array, template)
+        is_fitting = fits(array, template)
+        if not is_fitting or not have_other_ranges(template, array):
+            return is_fitting
         others = (leaf for leaf in leaves.values() if not fits(array, leaf) and has_equal_shape(array, leaf))
         return all(have_other_ranges(leaf, array) for leaf in others)
 

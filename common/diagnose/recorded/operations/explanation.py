@@ -3,7 +3,6 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
-import math
 from dataclasses import replace
 from itertools import product
 
@@ -14,18 +13,18 @@ from common.diagnose.recorded.operations.equal_reductions import (
     explain_other_reduction,
     reduces_equal_tensors,
 )
-from common.diagnose.recorded.operations.operation_names import KEEPING, LOSS, normalize_name
+from common.diagnose.recorded.operations.number_sources import find_source
+from common.diagnose.recorded.operations.operation_names import LOSS, normalize_name
 from common.diagnose.recorded.operations.operation_words import describe_layouts, describe_lines, locate
 from common.diagnose.recorded.operations.partial_losses import explain_partial_loss
-from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
+from common.diagnose.recorded.operations.recorded_traces import are_other_losses, match_tensors, read_traces
 from common.diagnose.recorded.operations.section_explanation import explain_section, find_unrecorded_shape
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED
 from common.diagnose.recorded.operations.weight_uses import explain_other_weights
 from common.diagnose.recorded.record_pair import RecordPair
-from common.recording.operation_format import Operation, OperationTrace
+from common.recording.operation_format import OperationTrace
 
-LEAST_DIFFERENCE = 1e-4  # relative difference of two losses from which on it is no rounding of the loss itself
 MOST_TENSORS = 4000  # number of tensors of a script above which their order is not compared
 # Causes that name operations. Another cause may say why they differ.
 OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
@@ -121,24 +120,12 @@ def _explain_other_tensor(pair: RecordPair, place: str, name_a: str, name_b: str
     if match_tensors(pair, traces).are_equal(*numbers):
         return None
     sides = [SectionSide(trace, number, ()) for trace, number in zip(traces, numbers, strict=True)]
-    producers = [_find_source(side) for side in sides]
+    producers = [find_source(side, side.target)[0] for side in sides]
     words = [describe_lines(side, [x]) for side, x in zip(sides, producers, strict=True) if x is not None]
     if len(words) < len(sides):
         return None
     sentence = f"{place}: each script passes another tensor that both have: the result of {words[0]} in A and of "
     return Explanation("operation", f"{sentence}{words[1]} in B")
-
-
-def _find_source(side: SectionSide) -> Operation | None:
-    """Return the operation that computes the numbers of the target, before those that keep them; None if none does."""
-    source, number = None, side.target
-    for _ in range(MOST_COMPARED):
-        producer = side.find_producer(number)
-        source = source if producer is None else producer
-        if producer is None or normalize_name(producer) not in KEEPING or not producer["inputs"]:
-            break
-        number = producer["inputs"][0]
-    return source
 
 
 def _explain_order(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
@@ -210,14 +197,8 @@ def _find_section(
     if is_ordered and max(len(trace["tensors"]) for trace in traces) > MOST_TENSORS:
         return None
     matches = match_tensors(pair, traces, is_ordered=is_ordered)
-    is_known_to_differ = (name_a, name_b) == (LOSS, LOSS) and _are_other_losses(traces, numbers)
+    is_known_to_differ = (name_a, name_b) == (LOSS, LOSS) and are_other_losses(traces, numbers)
     return find_section(*traces, numbers, matches, is_known_to_differ=is_known_to_differ)
-
-
-def _are_other_losses(traces: tuple[OperationTrace, OperationTrace], numbers: tuple[int, int]) -> bool:
-    """Check whether two losses differ, perhaps by less than the rounding errors of the layers."""
-    a, b = (trace["tensors"][number]["sum"] for trace, number in zip(traces, numbers, strict=True))
-    return a is not None and b is not None and not math.isclose(a, b, rel_tol=LEAST_DIFFERENCE)
 
 
 def _find_targets(

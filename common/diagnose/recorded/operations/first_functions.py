@@ -102,9 +102,8 @@ def find_unapplied(
         matches: The tensors that are equal.
     """
     for side, (longer, shorter) in enumerate(((a, b), (b, a))):
-        remaining = drop_joined(
-            longer.operations, shorter.operations
-        )  # without a sigmoid that the other side's loss has
+        # Without a sigmoid that is a part of the other side's loss
+        remaining = drop_joined(longer.operations, shorter.operations)
         activations = {
             tensor: x
             for tensor, x in _list_functions(longer)

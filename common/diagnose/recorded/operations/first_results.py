@@ -201,10 +201,9 @@ def list_surplus(operations: Sequence[Operation], longer: SectionSide, shorter: 
 
     A script may choose elements by "where" once, or select them by several masks.
     """
-    names, other_names = longer.count_names(), shorter.count_names()
-    by_masks = {"where"} & {*other_names}
-    names_of = {normalize_name(x) for x in operations} - by_masks
-    surplus = {name for name in names_of if names[name] > other_names[name]}
+    surplus = longer.count_names() - shorter.count_names()
+    if "where" in shorter.count_names():
+        del surplus["where"]
     return [x for x in operations if normalize_name(x) in surplus]
 
 

@@ -20,12 +20,14 @@ Statistics = tuple[float | None, ...]
 def explain_initial_state(pair: RecordPair, layer: LayerMatch) -> Explanation | None:
     """Explain other outputs of a recurrent layer by a state that only one script passes to it; else None."""
     traces = read_traces(pair) if layer.kind in RECURRENT else None
-    if traces is None:
-        return None
+    return None if traces is None else _explain_first_state(traces, layer)
+
+
+def _explain_first_state(traces: tuple[OperationTrace, OperationTrace], layer: LayerMatch) -> Explanation | None:
     a, b = (_find_call(trace, path) for trace, path in zip(traces, (layer.path_a, layer.path_b), strict=True))
     if a is None or b is None:
         return None
-    has_states = [_receives_state(trace, call) for trace, call in zip(traces, (a, b), strict=True)]
+    has_states = [bool(_list_states(trace, call)) for trace, call in zip(traces, (a, b), strict=True)]
     if has_states[0] == has_states[1]:
         return None
     name, call = ("A", a) if has_states[0] else ("B", b)
@@ -42,8 +44,8 @@ def explain_passed_states(pair: RecordPair) -> Explanation | None:
     if traces is None:
         return None
     for layer in (layer for layer in pair.models.layers if layer.kind in RECURRENT):
-        if (initial := explain_initial_state(pair, layer)) is not None:
-            return initial
+        if (first := _explain_first_state(traces, layer)) is not None:
+            return first
         paths = layer.path_a, layer.path_b
         a, b = (_list_calls(side, path) for side, path in zip(pair.sides, paths, strict=True))
         looping = max(a, b, key=len)
@@ -95,10 +97,13 @@ def _find_source(trace: OperationTrace, calls: Sequence[Operation], index: int) 
 
 
 def _list_states(trace: OperationTrace, call: Operation) -> list[Statistics]:
-    """Return the statistics of the tensors that a layer receives besides its input and its weights, if not 0."""
+    """Return the statistics of the states that a layer receives besides its input and its weights, if not 0.
+
+    A mask is no state.
+    """
     weights = {number for name, number in trace["names"].items() if name.startswith("weight/")}
-    states = [_read_statistics(trace, x) for x in call["inputs"][1:] if x not in weights]
-    return [x for x in states if x[0]]
+    numbers = [x for x in call["inputs"][1:] if x not in weights and "float" in trace["tensors"][x]["dtype"]]
+    return [_read_statistics(trace, x) for x in numbers if trace["tensors"][x]["norm"] != 0]
 
 
 def _read_statistics(trace: OperationTrace, number: int) -> Statistics:
@@ -110,10 +115,3 @@ def _find_call(trace: OperationTrace, path: str) -> Operation | None:
     """Return the operation of a layer; None if it is not recorded as one operation."""
     output = trace["names"].get(f"layer/{path}/output")
     return next((x for x in trace["operations"] if output is not None and output in x["outputs"]), None)
-
-
-def _receives_state(trace: OperationTrace, call: Operation) -> bool:
-    """Check whether a layer receives other numbers than its input and its weights, and whether they are not 0."""
-    weights = {number for name, number in trace["names"].items() if name.startswith("weight/")}
-    others = [trace["tensors"][x] for x in call["inputs"][1:] if x not in weights]
-    return any("float" in tensor["dtype"] and tensor["norm"] != 0 for tensor in others)

@@ -5,7 +5,8 @@ A is the reference record of a diagnosis, and B the record that is compared with
 
 from itertools import product
 
-from common.diagnose.recorded.operations.operation_names import KEEPING, RECURRENT_LAYERS, normalize_name
+from common.diagnose.recorded.operations.number_sources import find_source
+from common.diagnose.recorded.operations.operation_names import RECURRENT_LAYERS, normalize_name
 from common.diagnose.recorded.operations.operation_words import shorten
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
@@ -41,14 +42,8 @@ def describe_other_output(a: SectionSide, b: SectionSide, matches: TensorMatches
 
 def _find_layer(side: SectionSide, tensor: int) -> tuple[Operation | None, int]:
     """Return the recurrent layer that returned a tensor as one of several, and which one of its outputs it is."""
-    for _ in range(MOST_COMPARED):
-        producer = side.find_producer(tensor)
-        if producer is None:
-            break
-        outputs = producer["outputs"][: len(ORDINALS)]
-        if len(outputs) > 1 and normalize_name(producer) in RECURRENT_LAYERS:
-            return (producer, outputs.index(tensor)) if tensor in outputs else (None, 0)
-        if normalize_name(producer) not in KEEPING or not producer["inputs"]:
-            break
-        tensor = producer["inputs"][0]
-    return None, 0
+    layer, returned = find_source(side, tensor)
+    outputs = [] if layer is None else layer["outputs"][: len(ORDINALS)]
+    if layer is None or len(outputs) < 2 or normalize_name(layer) not in RECURRENT_LAYERS or returned not in outputs:
+        return None, 0
+    return layer, outputs.index(returned)

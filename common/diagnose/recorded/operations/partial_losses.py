@@ -3,15 +3,11 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
-import math
-
 from common.diagnose.findings import Explanation
 from common.diagnose.recorded.operations.operation_words import describe_lines
-from common.diagnose.recorded.operations.recorded_traces import match_tensors, read_traces
+from common.diagnose.recorded.operations.recorded_traces import are_other_losses, match_tensors, read_traces
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.record_pair import RecordPair
-
-LEAST_DIFFERENCE = 1e-4  # relative difference of two losses from which on it is no rounding of a small term
 
 
 def explain_partial_loss(pair: RecordPair, place: str) -> Explanation | None:
@@ -22,12 +18,10 @@ def explain_partial_loss(pair: RecordPair, place: str) -> Explanation | None:
         place: Where the loss is, in reports.
     """
     traces = read_traces(pair)
-    losses = [x for trace in traces or () if (x := trace["loss"]) is not None]
-    if traces is None or len(losses) < len(traces):
+    a, b = (None, None) if traces is None else (trace["loss"] for trace in traces)
+    if traces is None or a is None or b is None or not are_other_losses(traces, (a, b)):
         return None
-    a, b = (trace["tensors"][loss]["sum"] for trace, loss in zip(traces, losses, strict=True))
-    if a is None or b is None or math.isclose(a, b, rel_tol=LEAST_DIFFERENCE):
-        return None
+    losses = a, b
     matches = match_tensors(pair, traces)
     for part, whole in ((1, 0), (0, 1)):
         side = SectionSide(traces[whole], losses[whole], ())

@@ -3,12 +3,16 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
+import math
+
 from common.diagnose.recorded.operations.joined_losses import join_losses
 from common.diagnose.recorded.operations.parts import expand_parts
 from common.diagnose.recorded.operations.tensor_matches import TensorMatches
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.rounding import rounding_tolerance
 from common.recording.operation_format import OperationTrace
+
+LEAST_DIFFERENCE = 1e-4  # relative difference of two losses from which on it is no rounding of the loss itself
 
 
 def read_traces(pair: RecordPair) -> tuple[OperationTrace, OperationTrace] | None:
@@ -39,3 +43,9 @@ def match_tensors(
     known = [(a[name_a], b[name_b]) for name_a, name_b in pair.equal_tensors if name_a in a and name_b in b]
     tolerance = rounding_tolerance(pair.noise, pair.precision)
     return TensorMatches(traces[0]["tensors"], traces[1]["tensors"], tolerance, known, is_ordered=is_ordered)
+
+
+def are_other_losses(traces: tuple[OperationTrace, OperationTrace], numbers: tuple[int, int]) -> bool:
+    """Check whether two losses differ, perhaps by less than the rounding errors of the layers."""
+    a, b = (trace["tensors"][number]["sum"] for trace, number in zip(traces, numbers, strict=True))
+    return a is not None and b is not None and not math.isclose(a, b, rel_tol=LEAST_DIFFERENCE)

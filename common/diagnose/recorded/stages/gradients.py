@@ -26,7 +26,7 @@ from common.diagnose.recorded.stages.gradient_factors import (
 )
 from common.diagnose.recorded.update_directions import read_directions
 from common.diagnose.rounding import is_close, rounding_tolerance
-from common.map.array_differences import compute_norm, relative_difference
+from common.map.array_differences import relative_difference
 
 # The norm of a smaller gradient counts as this share of the norm of the step's largest gradient. The gradient of a bias
 # before BatchNorm, for example, holds only rounding errors.
@@ -62,7 +62,7 @@ def compare_gradients(pair: RecordPair) -> Stage:
         differing = _compare_step(stage, pair, step, may_begin_here)
         if differing and may_begin_here:
             _explain(stage, pair, step, differing)
-        elif step != pair.equal_steps[0] and (added := _find_added(pair, step)) is not None:
+        elif _may_add_clipped(pair, step) and (added := _find_added(pair, step)) is not None:
             stage.add_mismatch(f"step {step}: gradients")
             stage.add_explanation("gradients", added, prefix=f"step {step}: ")
             break
@@ -224,6 +224,11 @@ def _have_other_updates(pair: RecordPair, step: int) -> bool:
     return updates[0].shape == updates[1].shape and relative_difference(updates[0], updates[1]) > TOLERANCE
 
 
+def _may_add_clipped(pair: RecordPair, step: int) -> bool:
+    """Check whether a step follows a clipping, which changes PyTorch's gradients in place."""
+    return step != pair.equal_steps[0] and any(side.get_facts(step - 1)["max_norm"] for side in pair.sides)
+
+
 def _find_added(pair: RecordPair, step: int) -> Explanation | None:
     """Check whether a side adds a part of the gradients of the previous step, which its clipping has made small.
 
@@ -231,22 +236,21 @@ def _find_added(pair: RecordPair, step: int) -> Explanation | None:
     ones.
     """
     current, earlier = read_paired_gradients(pair, step), read_paired_gradients(pair, step - 1)
-    names = [title for title in current if title in earlier]
-    if not names:
-        return None
-    arrays = [
-        [np.concatenate([np.ravel(source[title][side]) for title in names]).astype(np.float64) for side in (0, 1)]
-        for source in (current, earlier)
-    ]
     for side, index in (("b", 1), ("a", 0)):
-        target, reference, before = arrays[0][index], arrays[0][1 - index], arrays[1][index]
-        if not reference.any() or not before.any():
+        products = np.zeros((3, 3))  # of the side's gradients, the other side's, and the side's earlier ones
+        for title in (title for title in current if title in earlier):
+            arrays = current[title][index], current[title][1 - index], earlier[title][index]
+            flat = [np.ravel(array).astype(np.float64) for array in arrays]
+            products += [[x @ y for y in flat] for x in flat]
+        with_target, among = products[1:, 0], products[1:, 1:]
+        if np.linalg.det(among) <= 0:
             continue
-        (alone,), *_ = np.linalg.lstsq(reference[:, None], target, rcond=None)
-        (scale, part), *_ = np.linalg.lstsq(np.stack([reference, before], 1), target, rcond=None)
-        sums = alone * reference, scale * reference + part * before
-        remaining = [compute_norm(target - fitted) for fitted in sums]
-        if SMALLEST_PART < part < LARGEST_PART and remaining[1] < PART_SHARE * remaining[0]:
+        alone, (scale, part) = with_target[0] / among[0, 0], np.linalg.solve(among, with_target)
+        remaining = [
+            products[0, 0] - 2 * factors @ with_target + factors @ among @ factors
+            for factors in (np.array([alone, 0.0]), np.array([scale, part]))
+        ]
+        if SMALLEST_PART < part < LARGEST_PART and remaining[1] < PART_SHARE**2 * remaining[0]:
             sentence = f"{side.upper()} adds {part:.3g} times the gradients of step {step - 1}: zero_grad is missing"
             return Explanation("zero_grad_missing", sentence, side=side)
     return None
