@@ -161,6 +161,7 @@ REMEDY_GROUPS = {
     ("sampler_padding", "last_batch_dropped", "repeated_batch"):
         "use the same `drop_last`, and draw a new batch for each step",
     ("weights_changed",): "evaluate averaged weights in a copy of the model",
+    ("clipped_weights",): "clip the weights of both scripts to the same bounds after each update, or those of neither",
     ("averaged_weights",): "use the same factor in both averages, and average at the same place of the step",
     ("not_reduced",): "wrap the model in DistributedDataParallel, and call the wrapper",
 }  # fmt: skip

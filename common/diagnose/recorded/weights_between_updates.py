@@ -5,13 +5,14 @@ step, and the other between two steps: the weights before the next update are co
 diagnosis, and B the record that is compared with it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from common.diagnose.explain.moving_statistics import is_moving_statistic
 from common.diagnose.findings import Stage
+from common.diagnose.recorded.clipped_weights import BoundsOfSteps, compare_bounds
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.variable_match import ReadArray, VariableMatch
@@ -41,10 +42,18 @@ class Average(NamedTuple):
     is_before: bool
 
 
-def compare_changed_weights(stage: Stage, pair: RecordPair) -> None:
-    """Add the first cause for weights that the scripts change differently between two updates."""
+def compare_changed_weights(stage: Stage, pair: RecordPair, bounds: Mapping[str, BoundsOfSteps]) -> None:
+    """Add the first cause for weights that the scripts change differently between two updates.
+
+    Args:
+        stage: The stage that gets the cause.
+        pair: The records.
+        bounds: By side, the bounds to which the updates themselves clip the weights.
+    """
     for step in pair.steps[1:]:
+        clipped = {*compare_bounds(stage, pair, step - 1, bounds)}
         changed = [*list_changed_matches(pair, step), *_list_moved_without_gradient(pair, step)]
+        changed = [match for match in changed if match.title not in clipped]
         differing = [match for match in changed if not _are_changed_alike(pair, match, step)]
         averages = {match.title: _find_averages(pair, match, step) for match in differing}
         others = [match for match in differing if not any(averages[match.title])]

@@ -8,6 +8,7 @@ import numpy as np
 
 from common.diagnose.explain.step_gradients import StepGradients, estimate_slot_noise, global_norm, recover_gradients
 from common.diagnose.findings import Stage
+from common.diagnose.recorded.clipped_weights import Bounds, BoundsOfSteps, undo_clipping
 from common.diagnose.recorded.rates import STATE_LOST, find_empty_starts
 from common.diagnose.recorded.record_pair import RecordPair, find_weight_precision
 from common.diagnose.recorded.recorded_side import RecordedSide
@@ -22,10 +23,11 @@ def compare_updates(pair: RecordPair) -> Stage:
     """Compare the updates of both sides with their formulas, and the slots from which both start."""
     stage = Stage("optimizer", precision="float64")
     reasons = [why_not_computed(side) or _why_imprecise(side) for side in pair.sides]
+    bounds: dict[str, BoundsOfSteps] = {side.name: {} for side in pair.sides}
     for side, reason in zip(pair.sides, reasons, strict=True):
         if not reason:
-            _compare_side(stage, side, pair)
-    compare_changed_weights(stage, pair)
+            bounds[side.name] = _compare_side(stage, side, pair)
+    compare_changed_weights(stage, pair, bounds)
     keep_one_sided_causes(stage)
     if not any(reasons):
         _compare_lost_state(stage, pair)
@@ -53,10 +55,14 @@ def keep_one_sided_causes(stage: Stage) -> None:
         stage.note = f"both sides alike: {', '.join(sorted(both))}"
 
 
-def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
+def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> BoundsOfSteps:
+    """Compare the updates of a side with their formula, and return the bounds to which they clip the weights."""
     precision = "float64" if pair.precision == "float64" else "float32"
+    bounds: dict[int, dict[str, Bounds]] = {}
     for step, updates in list_updates(side, pair.steps, precision):
-        for recorded in updates:
+        for update in updates:
+            recorded, bounds_of_update = undo_clipping(update)
+            bounds.setdefault(step, {}).update(bounds_of_update)
             if not recorded.settings.is_plain:
                 if not stage.has_cause_of(side.name):
                     compare_with_rule(stage, side, recorded)
@@ -65,6 +71,7 @@ def _compare_side(stage: Stage, side: RecordedSide, pair: RecordPair) -> None:
                 _compare_slots(stage, side, step, recorded)
             if not stage.has_cause_of(side.name):
                 compare_optimizer(stage, side.name, recorded.update, are_slots_recorded=bool(recorded.recorded_slots))
+    return bounds
 
 
 def _compare_slots(stage: Stage, side: RecordedSide, step: int, recorded: RecordedUpdate) -> None:

@@ -122,5 +122,5 @@ def test_rounding_of_what_a_script_adds_and_subtracts_again_is_no_difference(tmp
 
 def test_trained_weights_that_one_script_clips_are_named(tmp_path: Path) -> None:
     ((cause, sentence),) = diagnose(tmp_path, Changing(), Changing(limit=0.5))
-    assert cause == "weights_changed"
-    assert sentence.startswith(f"in B, the script changes {SOURCE} between the updates of steps 1 and 2")
+    assert cause == "clipped_weights"
+    assert sentence == f"the script of B keeps {SOURCE} within [-0.5, 0.5] after each update, and that of A does not"
