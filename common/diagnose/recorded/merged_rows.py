@@ -47,3 +47,8 @@ def _swap(array: np.ndarray, count: int, *, examples_first: bool) -> np.ndarray:
     """
     sizes = (count, -1) if examples_first else (-1, count)
     return array.reshape(*sizes, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
+
+
+def has_merged_rows(outputs: np.ndarray, count: int) -> bool:
+    """Check whether outputs [n * tokens, features] have all tokens of all examples in one axis."""
+    return outputs.ndim == 2 and len(outputs) > count and len(outputs) % count == 0

@@ -23,7 +23,7 @@ from common.diagnose.recorded.differing_calls import describe_call_of_outputs, d
 from common.diagnose.recorded.example_order import ArrayPair, pair_arrays
 from common.diagnose.recorded.joined_outputs import join_outputs
 from common.diagnose.recorded.masked_tokens import explain_mask_zero
-from common.diagnose.recorded.merged_rows import arrange_rows
+from common.diagnose.recorded.merged_rows import arrange_rows, has_merged_rows
 from common.diagnose.recorded.operations.call_order import CallOrder
 from common.diagnose.recorded.operations.explanation import add_lines, explain_operations
 from common.diagnose.recorded.operations.initial_states import explain_initial_state
@@ -35,6 +35,7 @@ from common.diagnose.recorded.padded_rows import hide_padding
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.time_first_layers import explain_time_first
+from common.diagnose.recorded.unexplained_rounding import find_unexplained_rounding
 from common.diagnose.rounding import rounding_tolerance
 from common.map.array_differences import relative_difference
 from common.map.description import RecordedCall
@@ -57,6 +58,11 @@ def compare_activations(pair: RecordPair) -> Stage:
         return stage
     observations = observe_sides(pair, step)
     _LayerComparison(stage, pair, *observations).compare()
+    if (rounding := find_unexplained_rounding(stage)) is not None:
+        stage = Stage(stage.name, precision=stage.precision)
+        pair.remember(rounding)
+        pair.equal_tensors, pair.changed_signs = [], set()
+        _LayerComparison(stage, pair, *observations).compare()
     if pair.why_outputs_differ:
         extent = "only layers with equal inputs are compared" if stage.checks else NOT_COMPARED
         stage.omit(pair.why_outputs_differ, extent)
@@ -181,7 +187,8 @@ class _LayerComparison:
             explanation = self._explain_layer(layer, expected, call_of_b)
             if not explanation.confirmed:
                 arrays = expected.returned, call_of_b.returned
-                explanation = self._explain_mask(layer.title, *arrays) or explanation
+                of_mask = explain_mask_zero(self.pair, layer.title, arrays, self.tokens, self._are_close)
+                explanation = of_mask or explanation
             operations = None
             if explanation.cause in UNCERTAIN and not explanation.confirmed and not self.differs:
                 operations = explain_operations(self.pair, layer.title, *names)
@@ -190,9 +197,6 @@ class _LayerComparison:
             if operations is None or explanation.cause != "layer":
                 self.stage.add_explanation(layer.title, explanation)
         self.differs |= check.differs
-
-    def _explain_mask(self, place: str, a: np.ndarray, b: np.ndarray) -> Explanation | None:
-        return explain_mask_zero(self.pair, place, (a, b), self.tokens, self._are_close)
 
     def _explain_layer(self, layer: LayerMatch, expected: RecordedCall, call_of_b: RecordedCall) -> Explanation:
         batch = {array.name: array.a for array in self._list_inputs()}
@@ -252,17 +256,23 @@ class _LayerComparison:
                 self.stage.note = (
                     self.stage.note or f"output {array.name} has a row for each token in one script: {shapes}"
                 )
+            elif self.differs and array.a.shape[1:] != array.b.shape[1:]:
+                self.stage.add_mismatch(f"output {array.name}", may_begin_here=False)  # perhaps another layout
             elif array.a.shape[1:] != array.b.shape[1:]:
-                self.stage.add_mismatch(f"output {array.name}", may_begin_here=not self.differs)
-                operations = explain_operations(self.pair, "loss", LOSS, LOSS)
-                if operations is not None:  # a script may cut its outputs, and differ from the other in something else
-                    self.stage.add_explanation("outputs", operations)
-                sentence = f"outputs are {list(array.a.shape)} in A and {list(array.b.shape)} in B"
-                self.stage.add_cause(SHAPE_OF_OUTPUTS, "b", "outputs", sentence, confirmed=operations is None)
+                self._explain_shapes(array)
             elif len(array.a) == len(self.pair.orders[step]) == len(array.b) and array.a.dtype.kind == "f":
                 ordered = np.empty_like(array.b)
                 ordered[self.pair.orders[step]] = array.b
                 self._compare_output(array, *align_outputs(*self.pair.sides, (array.a, ordered)))
+
+    def _explain_shapes(self, outputs: ArrayPair) -> None:
+        """Add the causes of outputs whose shapes differ by more than the order of their axes."""
+        self.stage.add_mismatch(f"output {outputs.name}")
+        operations = explain_operations(self.pair, "loss", LOSS, LOSS)
+        if operations is not None:  # a script may cut its outputs, and differ from the other in something else
+            self.stage.add_explanation("outputs", operations)
+        sentence = f"outputs are {list(outputs.a.shape)} in A and {list(outputs.b.shape)} in B"
+        self.stage.add_cause(SHAPE_OF_OUTPUTS, "b", "outputs", sentence, confirmed=operations is None)
 
     def _read_outputs(self, side: RecordedSide, step: int) -> dict[str, np.ndarray]:
         """Return the outputs of a model, without states, with an example in each row."""
@@ -270,7 +280,7 @@ class _LayerComparison:
         outputs = {name: array for name, array in side.batches.read_step(step, "output").items() if name not in states}
         count = len(self.pair.orders[step])
         return {
-            name: array.reshape(count, -1, *array.shape[1:]) if _has_merged_axes(array, count) else array
+            name: array.reshape(count, -1, *array.shape[1:]) if has_merged_rows(array, count) else array
             for name, array in outputs.items()
         }
 
@@ -287,8 +297,3 @@ class _LayerComparison:
             section = CodeSection(tensor, "the outputs", a, b, self.earlier_outputs, {}, self.weights)
             self._add_explanations(section, (f"batch/0/output/{names.name}", f"batch/0/output/{names.name_b}"))
         self.differs |= check.differs
-
-
-def _has_merged_axes(outputs: np.ndarray, count: int) -> bool:
-    """Check whether outputs [n * tokens, features] have all tokens of all examples in one axis."""
-    return outputs.ndim == 2 and len(outputs) > count and len(outputs) % count == 0

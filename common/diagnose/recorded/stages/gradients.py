@@ -34,6 +34,9 @@ SMALL_GRADIENT_SHARE = {"float64": 1e-4, "float32": 1e-2, "bfloat16": 0.1}
 ONLY_ROUNDING = 1e-3  # a gradient below this share of that norm has rounding errors of the terms of larger gradients
 # Noise of later gradients: a rounding error of a weight moves elements over the kinks of activations such as ReLU
 LATER_NOISE = 1e-4
+# Noise of a later gradient as a multiple of the difference of the moves of the weights before, its largest value, and
+# the largest difference of moves that such elements may cause: scripts with other updates have a larger one
+MOVE_NOISE, LARGEST_MOVE_NOISE, LARGEST_MOVES = 0.3, 4e-3, 0.05
 # Noise of gradients if a number before such an activation has another sign in the first step
 SIGN_NOISE = 1e-3
 GRADIENT_NOISE = 4.0  # noise of a gradient as a multiple of the noise of the activations from which it is computed
@@ -124,7 +127,8 @@ def _compare_step(
     noise = max(GRADIENT_NOISE * pair.noise, pair.measure_weight_difference(step - 1))
     is_first = step == pair.equal_steps[0]
     if not is_first and pair.precision != "float64":
-        noise = max(noise, LATER_NOISE)
+        moves = _measure_moves(pair, step)
+        noise = max(noise, LATER_NOISE, min(MOVE_NOISE * moves, LARGEST_MOVE_NOISE) if moves < LARGEST_MOVES else 0.0)
     earlier = {} if is_first else read_paired_gradients(pair, pair.equal_steps[pair.equal_steps.index(step) - 1])
     # A gradient sums terms of both signs, so its small elements may be rounding errors of large terms. A gradient that
     # was recovered from slots also has the rounding errors of earlier gradients.
@@ -211,17 +215,20 @@ def _explain_lost(pair: RecordPair, differing: Mapping[str, tuple[np.ndarray, np
 
 def _have_other_updates(pair: RecordPair, step: int) -> bool:
     """Check whether the weights moved differently before a step. The stages "optimizer" and "state" explain that."""
-    updates: list[np.ndarray] = []
+    return _measure_moves(pair, step) > TOLERANCE
+
+
+def _measure_moves(pair: RecordPair, step: int) -> float:
+    """Return the relative difference of all moves of the trained weights between the first step and a step."""
+    moves: list[np.ndarray] = []
     if step == pair.equal_steps[0]:
-        return False
+        return 0.0
     for index, side in enumerate(pair.sides):
         before, after = side.read_weights(pair.equal_steps[0] - 1), side.read_weights(step - 1)
         read = [match.read_b if index else match.read_a for match in pair.list_trained()]
         changes = [(old, new) for get in read if (old := get(before)) is not None and (new := get(after)) is not None]
-        updates.append(
-            np.concatenate([np.ravel(new.astype(np.float64) - old) for old, new in changes] or [np.zeros(0)])
-        )
-    return updates[0].shape == updates[1].shape and relative_difference(updates[0], updates[1]) > TOLERANCE
+        moves.append(np.concatenate([np.ravel(new.astype(np.float64) - old) for old, new in changes] or [np.zeros(0)]))
+    return relative_difference(moves[0], moves[1]) if moves[0].shape == moves[1].shape else 0.0
 
 
 def _may_add_clipped(pair: RecordPair, step: int) -> bool:
