@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -116,6 +117,8 @@ class FitRecorder(tf.keras.callbacks.Callback):
                 recorder.omit_implied_gradients()
             flags["compiled"] = not flags["run_eagerly"] and flags["compiled"]
             self._recorder = recorder
+        if self._follower is not None:
+            self._follower.declare_class_weights(_find_class_weights(self.model))
         self._original = self.model.train_function
         self.model.train_function = self._train
 
@@ -167,6 +170,15 @@ class FitRecorder(tf.keras.callbacks.Callback):
         if not recorder.is_recording:
             self._restore()
         return logs
+
+
+def _find_class_weights(model: object) -> Mapping[int, float]:
+    """Return the argument `class_weight` of the call of `fit` that calls this callback; empty if it has none."""
+    frame = inspect.currentframe()
+    while frame is not None and not (frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model):
+        frame = frame.f_back
+    weights = frame.f_locals.get("class_weight") if frame is not None else None
+    return weights if isinstance(weights, Mapping) else {}
 
 
 def _rehearse(recorder: Recorder, original: TrainFunction, batch: OneBatch) -> object:

@@ -5,6 +5,7 @@ This module may import all of Lockstep. Recording without following must not nee
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,10 @@ class Follower:
         """Return sentences that name what the script does not take from the record."""
         waiting = [NOT_LOADED.format(self._record.side.record.directory)] if self.is_waiting else []
         return [*self._batches.notes, *self._notes, *waiting]
+
+    def declare_class_weights(self, weights: Mapping[int, float]) -> None:
+        """Declare the weights of the script's labels, from which those of the recorded labels follow."""
+        self._batches.class_weights = {float(label): float(weight) for label, weight in weights.items()}
 
     def check_weights(self) -> None:
         """Raise UserError if the model does not have the record's weights. Called before an update."""

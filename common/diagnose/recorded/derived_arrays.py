@@ -15,13 +15,14 @@ Rule = ClassWeights | TokenLengths
 
 
 def find_derived(
-    examples: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
+    examples: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray], class_weights: Mapping[float, float]
 ) -> tuple[dict[str, Rule], dict[str, np.ndarray]]:
     """Return the rules of the script's arrays that the record lacks, and the recorded arrays that are no such ones.
 
     Args:
         examples: The script's arrays with a row for each example.
         arrays: The recorded arrays.
+        class_weights: The weights that the script declares, by class.
     """
     lengths = find_token_lengths(examples)
     recorded = [name for name in find_token_lengths(arrays) if not name.startswith("label ") and not lengths]
@@ -30,7 +31,7 @@ def find_derived(
         arrays = further
     # Otherwise the record has an array for each of the script's, and labels may follow from an input as weights do
     has_further = len(examples) > len({*arrays} - {f"label {SAMPLE_WEIGHTS}"})
-    return {**find_class_weights(examples), **lengths} if has_further else {}, dict(arrays)
+    return {**find_class_weights(examples, class_weights), **lengths} if has_further else {}, dict(arrays)
 
 
 def _count_single(arrays: Mapping[str, np.ndarray]) -> int:

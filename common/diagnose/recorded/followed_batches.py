@@ -41,6 +41,7 @@ class FollowedBatches:
 
     Attributes:
         may_have_time_first: Whether a layer of the script's model takes time-first arrays.
+        class_weights: The weights that the script declares, by class, as `fit(class_weight=...)` does.
     """
 
     def __init__(self, side: RecordedSide) -> None:
@@ -51,6 +52,7 @@ class FollowedBatches:
         self._position = 0  # index of the next example within the step
         self._matcher = LeafMatcher(side, self._arrays)
         self.may_have_time_first = False
+        self.class_weights: Mapping[float, float] = {}
         self._time_sizes: TimeSizes | None = None
 
     @property
@@ -160,7 +162,7 @@ class FollowedBatches:
             share: The indices of the examples.
             own_lengths: The numbers of rows of the lists of the script's batch.
         """
-        derived, arrays = find_derived(examples, arrays)
+        derived, arrays = find_derived(examples, arrays, self.class_weights)
         names = self._matcher.match({name: leaf for name, leaf in examples.items() if name not in derived}, arrays)
         listed = {leaf: name for leaf, name in names.items() if leaf in own_lengths or name in self._arrays.lengths}
         filled = {

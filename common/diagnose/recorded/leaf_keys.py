@@ -76,7 +76,7 @@ def match_structure(leaves: Arrays, arrays: Arrays, keys: Mapping[str, str]) -> 
 def _may_be_same(array: np.ndarray, template: np.ndarray) -> bool:
     """Check whether a recorded array may be in the place of the script's array. Whole numbers may have any type."""
     if are_whole(array) and are_whole(template):
-        array = array.astype(template.dtype)
+        array, template = array.astype(np.int64), template.astype(np.int64)
     return has_equal_shape(array, template) and not have_other_ranges(template, array)
 
 

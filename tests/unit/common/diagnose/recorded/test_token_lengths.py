@@ -39,7 +39,7 @@ def test_other_numbers_are_no_lengths() -> None:
 def test_a_script_with_lengths_gets_those_of_the_record() -> None:
     batch = {"0": pad(LENGTHS, 0), "1": LENGTHS, "2": np.array([0.0, 1, 0])}
     recorded = {"input 0": pad(LENGTHS[::-1], 0), "label y_true": np.array([1, 0, 1])}
-    rules, arrays = find_derived(batch, recorded)
+    rules, arrays = find_derived(batch, recorded, {})
     assert [*arrays] == ["input 0", "label y_true"]
     computed = rules["1"].compute(recorded["input 0"])
     assert computed is not None
@@ -49,7 +49,7 @@ def test_a_script_with_lengths_gets_those_of_the_record() -> None:
 def test_labels_get_no_recorded_lengths() -> None:
     batch = {"0": pad(LENGTHS, 0), "1": np.array([0, 1, 0])}
     recorded = {"input 0": pad(LENGTHS, 0), "input 1": LENGTHS, "label target": np.array([1.0, 0, 1])}
-    rules, arrays = find_derived(batch, recorded)
+    rules, arrays = find_derived(batch, recorded, {})
     assert (rules, [*arrays]) == ({}, ["input 0", "label target"])
 
 
@@ -57,7 +57,7 @@ def test_lengths_of_sequences_without_padding_get_recorded_lengths() -> None:
     """The script's own lengths do not show that they are some."""
     full = pad(np.array([7, 7, 7]), 0)
     recorded = {"input 0": pad(LENGTHS, 0), "input 1": LENGTHS, "label target": np.array([1, 0, 1])}
-    assert [*find_derived({"0": full, "1": LENGTHS - 1, "2": np.array([0, 1, 0])}, recorded)[1]] == [*recorded]
+    assert [*find_derived({"0": full, "1": LENGTHS - 1, "2": np.array([0, 1, 0])}, recorded, {})[1]] == [*recorded]
 
 
 @pytest.mark.parametrize(("own_lengths", "is_sorted"), [([7, 5, 5], True), ([5, 7, 5], False), ([4, 4, 4], False)])
