@@ -81,8 +81,8 @@ class LayerObserver:
         if any(get_kind(outer) in RECURRENT_KINDS for outer in self._stack):
             return original(layer, *args, **kwargs)  # one time step of the recurrent layer
         received = first_tensor([args, kwargs])
-        if not is_eager(received):
-            return original(layer, *args, **kwargs)  # a symbolic call, which builds the layer
+        if not (is_eager(received) and tf.executing_eagerly()):
+            return original(layer, *args, **kwargs)  # a symbolic call, or one with numbers, which builds the layer
         path = self._find_path(layer)
         is_first = path not in self.layers
         if is_first:
