@@ -167,6 +167,7 @@ class StepEvents(TypedDict, total=False):
     clip_factors: dict[str, float]  # factors by which gradients were multiplied before the update, by parameter
     decays: dict[str, float]  # multiples of the weights that the script added to gradients, by parameter
     clipped_rows: list[str]  # variables that Keras clipped before it added the repeated rows of sparse gradients
+    clipped_apart: bool  # whether the script clipped the gradient of each of several parameters by itself
     clipped_parts: float  # norm to which the script clipped the gradients after each of several micro-batches
     dropped_micro_batches: int  # number of micro-batches whose gradients the script set to zero before the update
     passes_of_others: int  # number of micro-batches whose gradients were for another optimizer, and were not cleared

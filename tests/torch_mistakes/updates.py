@@ -50,7 +50,7 @@ UPDATE_MISTAKES: dict[str, Mistake] = {
         LANGUAGE,
         {"nn.utils.clip_grad_norm_(model.parameters(), 1.0)":
          "[nn.utils.clip_grad_norm_(parameter, 1.0) for parameter in model.parameters()]"},
-        "reduction", "clipped_per_variable",
+        "hyperparameters", "clipped_per_variable",
     ),
     "clipping after the step": Mistake(
         LANGUAGE,
@@ -85,7 +85,7 @@ UPDATE_MISTAKES: dict[str, Mistake] = {
         {"                scheduler.step()\n": "                scheduler.step()\n"
          "                for parameter in model.parameters():\n"
          "                    parameter.data.clamp_(-0.5, 0.5)\n"},
-        "optimizer", "weights_changed",
+        "optimizer", "clipped_weights",
     ),
     # Optimizer and schedule
     "scheduler stepped twice": Mistake(

@@ -112,6 +112,7 @@ class Step:
         loss_scale: The factor by which the scaler multiplied the loss.
         max_norm: The norm to which the script clipped the gradients.
         clips: How often it clipped them.
+        single_clips: How often it clipped a single one.
         rates: The learning rates that the update uses.
         gradients: The gradients that the optimizer received.
         closure_calls: How often the optimizer called its closure.
@@ -129,6 +130,7 @@ class Step:
     loss_scale: float | None = None
     max_norm: float | None = None
     clips: int = 0
+    single_clips: int = 0
     rates: list[float] = field(default_factory=list)
     gradients: RecordedGradients | None = None
     closure_calls: int = 0
@@ -159,6 +161,8 @@ class Step:
             facts["clip_factors"] = self.gradients.clip_factors
         if self.gradients is not None and self.gradients.decays:
             facts["decays"] = self.gradients.decays
+        if len(self.micro_batches) < self.clips == self.single_clips:
+            facts["clipped_apart"] = True
         if self.max_norm is not None and 1 < len(self.micro_batches) == self.clips:
             facts["clipped_parts"] = self.max_norm
         # An optimizer that calls its closure again clears the gradients on purpose

@@ -228,6 +228,7 @@ class StepObserver:
             parameters: The parameters whose gradients are clipped, if they are known.
         """
         self._clips_own = parameters is None or self._gradients.may_have(parameters)
+        self.step.single_clips += self._clips_own and parameters is not None and len(parameters) == 1
         if self._clips_own and self.step.max_norm is None and self.step.loss_scale is None:
             self._gradients.copy_before_clip()
 

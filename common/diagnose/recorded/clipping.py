@@ -111,9 +111,10 @@ def _are_close(a: float | None, b: float | None) -> bool:
 
 def find_clipping(pair: RecordPair, side: RecordedSide) -> Clipping | None:
     """Return how a script, or its Keras optimizer, clips; None if it does not, or if that had no effect."""
-    norms = [norm for step in pair.steps if (norm := side.get_facts(step)["max_norm"]) is not None]
-    if norms and np.isfinite(norms[0]):  # some trainers measure the norm by clipping to an infinite one
-        return Clipping(NORM, norms[0])
+    facts = [side.get_facts(step) for step in pair.steps]
+    norms = [(norm, "clipped_apart" in x) for x in facts if (norm := x["max_norm"]) is not None]
+    if norms and np.isfinite(norms[0][0]):  # some trainers measure the norm by clipping to an infinite one
+        return Clipping(PER_VARIABLE if norms[0][1] else NORM, norms[0][0])
     keras_clipping = next((group.clipping for group in read_optimizer_settings(side).values() if group.clipping), None)
     if keras_clipping is not None:
         argument, limit = keras_clipping

@@ -152,6 +152,20 @@ def test_clipping_of_each_micro_batch_is_recorded(clips_each: bool, tmp_path: Pa
     assert [step.get("clipped_parts") for step in read_facts(tmp_path)["steps"]] == [0.5 if clips_each else None] * 3
 
 
+@pytest.mark.parametrize("clips_apart", [False, True])
+def test_clipping_of_each_parameter_is_recorded(clips_apart: bool, tmp_path: Path) -> None:
+    model = nn.Linear(5, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Recorder(str(tmp_path), model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 5)).square().mean().backward()
+        for parameters in [[x] for x in model.parameters()] if clips_apart else [[*model.parameters()]]:
+            nn.utils.clip_grad_norm_(parameters, 0.5)
+        optimizer.step()
+    assert ["clipped_apart" in step for step in read_facts(tmp_path)["steps"]] == [clips_apart] * 3
+
+
 @pytest.mark.parametrize("clears", [False, True])
 def test_gradients_of_another_optimizer_that_are_not_cleared(clears: bool, tmp_path: Path) -> None:
     """The generator's update computes gradients of the discriminator, too."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.diagnose.recorded.clipping import VALUE, Clipping, find_clipping
+from common.diagnose.recorded.clipping import NORM, PER_VARIABLE, VALUE, Clipping, find_clipping
 from common.diagnose.recorded.record_pair import RecordPair
 from common.diagnose.recorded.recorded_side import RecordedSide
 from common.diagnose.recorded.walk import diagnose_records
@@ -37,6 +37,11 @@ class ClippedByValue(Sampled):
         return {**super()._build_facts(step, losses), "max_norm": None}
 
 
+class ClippedApart(NumpyScript):
+    def _build_facts(self, step: int, losses: list[float | None]) -> StepFacts:
+        return {**super()._build_facts(step, losses), "clipped_apart": True}
+
+
 def open_pair(tmp_path: Path, script: NumpyScript) -> RecordPair:
     path = script.write(tmp_path)
     return RecordPair(RecordedSide("a", open_record(path)), RecordedSide("b", open_record(path)))
@@ -48,6 +53,13 @@ def test_a_gradient_before_clipping_without_the_clipped_one(tmp_path: Path) -> N
     assert "fc1.weight" not in pair.a.gradients.read(1)
     assert not pair.a.gradients.are_changed_by_script
     assert find_clipping(pair, pair.a) == Clipping(VALUE, None)  # the sampled gradient may be larger
+
+
+def test_clipping_of_each_parameter_by_itself_is_that_of_each_variable(tmp_path: Path) -> None:
+    pair = open_pair(tmp_path / "apart", ClippedApart(max_norm=1.0))
+    assert find_clipping(pair, pair.a) == Clipping(PER_VARIABLE, 1.0)
+    pair = open_pair(tmp_path / "whole", NumpyScript(max_norm=1.0))
+    assert find_clipping(pair, pair.a) == Clipping(NORM, 1.0)
 
 
 def test_a_part_of_the_gradients_has_another_norm_than_all(tmp_path: Path) -> None:
