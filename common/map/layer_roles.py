@@ -15,6 +15,7 @@ from common.map.description import Connection, LayerDescription
 from common.map.sublayers import Sublayer
 
 MAX_SIBLINGS = 4  # largest number of layers on one input whose orders are all tried
+BEGINNING_SHARE = 0.5  # what words of which one begins with the other count, as a share of equal words
 LEVELS = 8  # the number of layers before and after a layer that its last label depends on
 FIRST_LEVELS = 3  # the number of levels before those that depend on the layers around a layer
 SETTINGS = ("stride", "dilation")  # settings that have the same values in both frameworks
@@ -180,7 +181,8 @@ def _order_siblings(
 ) -> list[Sublayer]:
     """Return Keras's sublayers. Sublayers on one input are ordered so that their names are most like PyTorch's.
 
-    Names are alike if they share words, as theta_f_fc and stack_theta_f do. The order stays if no other one is better.
+    Names are alike if they share words, as theta_f_fc and stack_theta_f do, or if words begin with others, as mus does
+    with mu. The order stays if no other one is better.
     """
 
     def get_sources(number: int) -> tuple[frozenset[str], frozenset[str]]:
@@ -193,10 +195,19 @@ def _order_siblings(
         words = [torch_roles.get_words(torch_matches[index].path) for index in indices]
         siblings = max(  # if sums are equal, the first permutation, which is the present order
             permutations([ordered[index] for index in indices]),
-            key=lambda choice: sum(len(a & keras_roles.get_words(b.path)) for a, b in zip(words, choice, strict=True)),
+            key=lambda choice: sum(
+                _count_alike(a, keras_roles.get_words(b.path)) for a, b in zip(words, choice, strict=True)
+            ),
         )
         ordered[indices[0] : indices[-1] + 1] = siblings
     return ordered
+
+
+def _count_alike(a: set[str], b: set[str]) -> float:
+    """Count the words that two names have in common. Words of which one begins with the other count less."""
+    others_a, others_b = a - b, b - a
+    beginnings = [x for x in others_a if any(x.startswith(y) or y.startswith(x) for y in others_b)]
+    return len(a & b) + BEGINNING_SHARE * len(beginnings)
 
 
 def _count(labels: Iterable[Hashable]) -> Hashable:
