@@ -16,6 +16,7 @@ from common.diagnose.recorded.operations.explanation import add_lines, explain_o
 from common.diagnose.recorded.operations.initial_states import explain_passed_states
 from common.diagnose.recorded.operations.weight_uses import describe_shared_weights
 from common.diagnose.recorded.record_pair import RecordPair
+from common.diagnose.rounding import is_close
 
 
 def explain_recorded_code(
@@ -38,12 +39,12 @@ def explain_recorded_code(
     first = explain_mask_zero(pair, section.place, arrays, tokens, are_close) or explain_passed_states(pair)
     if first is not None:
         return [first]
-    explanations = []
+    explanations, may_be_reordered = [], is_close(np.sort(section.a, None), np.sort(section.b, None))
     for of_numbers in explain_code(section):
         if of_numbers.confirmed:
             explanations.append(add_lines(of_numbers, pair, *names))
             continue
-        explanation = explain_operations(pair, section.place, *names) or of_numbers
+        explanation = explain_operations(pair, section.place, *names, may_be_reordered=may_be_reordered) or of_numbers
         if not explanation.confirmed:
             shared = [words for side in "ba" if (words := describe_shared_weights(pair, side, lacks_uses=True))]
             if shared:

@@ -76,6 +76,9 @@ def _find_divisor(side: RecordedSide, step: int, mean: float, tolerance: float) 
     for kind in ("input", "label"):
         for name, array in side.batches.read_micro_batch(step, *micro_batches[0], kind).items():
             is_weight = array.ndim and array.size > 1 and array.dtype.kind in "fbiu"
+            share = np.count_nonzero(array) / array.size if is_weight and kind == "input" else 0.0
+            if array.dtype.kind in "iu" and share < 1 and np.isclose(share, mean, rtol=tolerance, atol=0):
+                return f"the number of ids other than 0 in input {name} ({share * array.size:.0f} of {array.size})"
             if is_weight and np.isclose(array.mean(dtype=np.float64), mean, rtol=tolerance, atol=0):
                 return f"the sum of {kind} {name} ({array.sum(dtype=np.float64):.6g}, of {array.size} numbers)"
     return ""

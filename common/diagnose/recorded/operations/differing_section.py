@@ -5,13 +5,13 @@ the same numbers, in any order of their axes.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import product
 
 from common.diagnose.recorded.operations.joined_losses import drop_joined
-from common.diagnose.recorded.operations.operation_names import is_selection, normalize_name
+from common.diagnose.recorded.operations.operation_names import is_selection, list_values, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.selections import are_other_selections
 from common.diagnose.recorded.operations.tensor_matches import MOST_COMPARED, TensorMatches
@@ -76,7 +76,7 @@ class DifferingSection:
         are_others = are_other_selections(self.a.find_selection(of_a), self.b.find_selection(of_b))
         if are_others or is_selection(of_a) or is_selection(of_b):
             return are_others
-        has_other_values = _drop_index(of_a["arguments"]) != _drop_index(of_b["arguments"])
+        has_other_values = list_values(of_a) != list_values(of_b)
         return has_other_values or self.a.list_numbers(of_a) != self.b.list_numbers(of_b)
 
     @property
@@ -229,11 +229,6 @@ def _is_choice(tensor: TensorStatistics) -> bool:
     return has_range and total is not None and norm is not None and math.isclose(total, norm**2, rel_tol=1e-6)
 
 
-def _drop_index(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return arguments without an index, which has several notations."""
-    return {name: value for name, value in arguments.items() if not (name == "index" and isinstance(value, str))}
-
-
 def _list_unused(user: SectionSide, other: SectionSide, are_equal: Callable[[int, int], bool]) -> list[str]:
     """Return the inputs of the model that a side's operations receive, and no operation of the other side.
 
@@ -261,8 +256,9 @@ def _find_first(
         for of_b in b.first_operations[:MOST_COMPARED]:
             equal, others = matches.count_equal(a.list_tensors(of_a), b.list_tensors(of_b))
             is_same = bool(equal) and not others and normalize_name(of_a) == normalize_name(of_b)
-            scores.append(((is_same, equal, -others), (of_a, of_b)))
-    (is_same, equal, others), pair = max(scores, key=lambda score: score[0], default=((False, 0, 0), None))
+            selects_same = not are_other_selections(a.find_selection(of_a), b.find_selection(of_b))
+            scores.append(((is_same, equal, -others, selects_same), (of_a, of_b)))
+    (is_same, equal, others, _), pair = max(scores, key=lambda score: score[0], default=((False, 0, 0, False), None))
     for of_a, of_b in product(a.first_losses[:MOST_COMPARED], b.first_losses[:MOST_COMPARED]) if not is_same else ():
         equal_floats, other_floats = matches.count_equal(a.list_floats(of_a), b.list_floats(of_b))
         if normalize_name(of_a) == normalize_name(of_b) and equal_floats and not other_floats:
@@ -286,7 +282,7 @@ def _find_replaced(
         other: The other side.
         are_equal: Compares a tensor of the user with one of the other side.
     """
-    for selection in user.received_selections[:MOST_COMPARED]:
+    for selection in [*filter(is_selection, user.list_received_results())][:MOST_COMPARED]:
         (taken, *_), elements = selection["inputs"], user.find_selection(selection)
         is_used = any(are_equal(output, x) for output in selection["outputs"] for x in other.received)
         for first in other.first_operations[:MOST_COMPARED] if not is_used else ():

@@ -30,7 +30,9 @@ MOST_TENSORS = 4000  # number of tensors of a script above which their order is 
 OPERATION_CAUSES = ("operation", "missing_operation", "added_operation")
 
 
-def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -> Explanation | None:
+def explain_operations(
+    pair: RecordPair, place: str, name_a: str, name_b: str, *, may_be_reordered: bool = True
+) -> Explanation | None:  # fmt: skip
     """Name the operations from which a tensor differs first.
 
     Everything that the operations receive must be equal: no earlier tensor may differ.
@@ -40,6 +42,8 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
         place: Where the tensor is, in reports.
         name_a: The tensor's name in A's record, or LOSS.
         name_b: The tensor's name in B's record, or LOSS.
+        may_be_reordered: Whether the tensor may have the same numbers in another order. Its statistics do not show
+            other numbers if only few of them differ.
 
     Returns:
         The explanation; None if the operations do not show the difference.
@@ -47,12 +51,12 @@ def explain_operations(pair: RecordPair, place: str, name_a: str, name_b: str) -
     are_losses = (name_a, name_b) == (LOSS, LOSS)
     if are_losses and (explanation := explain_other_reduction(pair, place)) is not None:
         return explanation
-    section = _find_section(pair, name_a, name_b)
+    section = _find_section(pair, name_a, name_b, is_known_to_differ=not may_be_reordered)
     if section is None:
         explanation = (
             _explain_exchange(pair, place, name_a, name_b)
             or _explain_other_tensor(pair, place, name_a, name_b)
-            or _explain_order(pair, place, name_a, name_b)
+            or (_explain_order(pair, place, name_a, name_b) if may_be_reordered else None)
         )
     elif section.is_layer and section.has_weights:  # a layer that computes something else is explained by its settings
         return None
@@ -188,7 +192,7 @@ def add_lines(explanation: Explanation, pair: RecordPair, name_a: str, name_b: s
 
 
 def _find_section(
-    pair: RecordPair, name_a: str, name_b: str, *, is_ordered: bool = False
+    pair: RecordPair, name_a: str, name_b: str, *, is_ordered: bool = False, is_known_to_differ: bool = False
 ) -> DifferingSection | None:  # fmt: skip
     targets = _find_targets(pair, name_a, name_b)
     if targets is None:
@@ -197,7 +201,7 @@ def _find_section(
     if is_ordered and max(len(trace["tensors"]) for trace in traces) > MOST_TENSORS:
         return None
     matches = match_tensors(pair, traces, is_ordered=is_ordered)
-    is_known_to_differ = (name_a, name_b) == (LOSS, LOSS) and are_other_losses(traces, numbers)
+    is_known_to_differ |= (name_a, name_b) == (LOSS, LOSS) and are_other_losses(traces, numbers)
     return find_section(*traces, numbers, matches, is_known_to_differ=is_known_to_differ)
 
 

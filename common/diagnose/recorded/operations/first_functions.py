@@ -201,8 +201,17 @@ def find_scaled(a: SectionSide, b: SectionSide, matches: TensorMatches) -> Scale
             for side, leading in ((a, leading_a), (b, leading_b))
             for operation in side.operations
             if operation not in leading
-            for number in side.list_factors(operation)
+            for number in _list_factors(side, operation)
             for x in (factor, 1 / factor)
         ):
             return ScaledResult(leading_a, leading_b, factor)
     return None
+
+
+def _list_factors(side: SectionSide, operation: Operation) -> list[float]:
+    """Return the numbers of the code by which an operation multiplies or divides."""
+    if normalize_name(operation) not in ("mul", "div"):
+        return []
+    values = operation["arguments"].values()
+    numbers = [float(x) for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
+    return [*side.list_numbers(operation), *numbers]

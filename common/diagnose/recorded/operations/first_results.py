@@ -225,7 +225,7 @@ def find_partial_outputs(a: SectionSide, b: SectionSide) -> tuple[list[Operation
         ]
         for side in (a, b)
     ]
-    if any(side.find_selection(x) is not None for side in (a, b) for x in side.received_selections):
+    if any(side.find_selection(x) is not None for side in (a, b) for x in side.list_received_results()):
         return None
     return (slices[0], slices[1]) if bool(slices[0]) != bool(slices[1]) else None
 

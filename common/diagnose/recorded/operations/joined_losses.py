@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from common.diagnose.recorded.operations.operation_names import normalize_name
+from common.diagnose.recorded.operations.operation_names import CROSS_ENTROPY, normalize_name
 from common.recording.operation_format import Operation, OperationTrace
 
 # The function before the loss, and the loss, in the spelling of normalize_name, with the operations that compute both
 JOINED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("sigmoid", "binarycrossentropy"): ("binarycrossentropywithlogits",),
-    ("logsoftmax", "nllloss"): (
-        *("crossentropy", "crossentropyloss"),
-        *("sparsesoftmaxcrossentropywithlogits", "softmaxcrossentropywithlogits"),
-    ),
+    ("logsoftmax", "nllloss"): (CROSS_ENTROPY,),
 }
 # The operations of tf.nn.sigmoid_cross_entropy_with_logits, of which the last returns the losses
 SIGMOID_CROSS_ENTROPY = ("zeroslike", "greaterequal", "where", "neg", "where", "mul", "sub", "exp", "log1p", "add")

@@ -17,7 +17,9 @@ def find_source(side: SectionSide, tensor: int) -> tuple[Operation | None, int]:
         if producer is None:
             break
         source, returned = producer, tensor
-        if normalize_name(producer) not in KEEPING or not producer["inputs"]:
+        selection = side.find_selection(producer)
+        keeps_all = selection is not None and len({*side.count_elements([producer["inputs"][0], tensor])}) == 1
+        if not (keeps_all or normalize_name(producer) in KEEPING) or not producer["inputs"]:
             break
         tensor = producer["inputs"][0]
     return source, returned

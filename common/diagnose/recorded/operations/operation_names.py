@@ -1,6 +1,7 @@
 """Names of operations in one spelling for both frameworks."""
 
 import re
+from collections.abc import Mapping
 
 from common.recording.operation_format import Operation
 
@@ -11,6 +12,7 @@ PRODUCTS = (
     *("matmul", "batchmatmul", "bmm", "mm", "einsum", "linear", "dense", "einsumdense", "biasadd", "addmm"),
     *("dot", "baddbmm"),
 )
+CROSS_ENTROPY = "crossentropy"  # of logits, in one spelling
 # Names of operations that have several, without underscores and in lower case
 SPELLINGS = {
     name: names[0]
@@ -27,11 +29,16 @@ SPELLINGS = {
         ("max", "amax"),
         ("equal", "eq"),
         ("notequal", "ne"),
+        ("greater", "gt"),
+        ("greaterequal", "ge"),
+        ("less", "lt"),
+        ("lessequal", "le"),
         ("min", "amin"),
         ("maximum", "minimum", "clampmin", "clamp", "clip", "clipbyvalue", "relu"),
         ("where", "select", "maskedfill"),
         *((f"{name}pool{rank}d", f"{keras}pooling{rank}d") for name, keras in POOLINGS for rank in (1, 2, 3)),
         ("binarycrossentropywithlogits", "sigmoidcrossentropywithlogits"),
+        (CROSS_ENTROPY, "crossentropyloss", "sparsesoftmaxcrossentropywithlogits", "softmaxcrossentropywithlogits"),
         ("logsoftmax", "logsumexp"),  # torch.distributions subtracts the result of logsumexp
         ("indexadd", "scatteradd", "unsortedsegmentsum", "segmentsum", "tensorscatteradd"),
         ("gather", "takealongdim", "getitem", "stridedslice", "indexselect", "resourcegather", "embedding"),
@@ -54,6 +61,8 @@ ORDERING = (
     *(*LAYOUTS, "gather", "roll", "flip", "reverse"),
     *("depthtospace", "spacetodepth", "pixelshuffle", "pixelunshuffle"),
 )
+# Operations that choose elements, or whose results do
+CHOOSING = {"where", "equal", "notequal", "greater", "greaterequal", "less", "lessequal"}
 INDEXED = ("gather", "indexadd")  # operations that select or add numbers at indices, in one spelling
 COLLECTING = ("add", "cat", "stack")  # operations of many tensors, in any grouping
 # Functions of one tensor, in one spelling. Their other names return other numbers.
@@ -67,7 +76,7 @@ FUNCTIONS = ACTIVATIONS | {
 }
 # Losses that compute probabilities from logits themselves, in one spelling
 LOGIT_LOSSES = {
-    *("crossentropy", "crossentropyloss", "sparsesoftmaxcrossentropywithlogits", "softmaxcrossentropywithlogits"),
+    CROSS_ENTROPY,
     *("binarycrossentropywithlogits", "bcewithlogitsloss", "logsoftmax"),
 }
 PACK, UNPACK = "packpaddedsequence", "padpackedsequence"
@@ -75,6 +84,12 @@ RECURRENT_LAYERS = ("lstm", "gru", "rnn", "simplernn", "bidirectional")
 NLL_LOSS = "nllloss"  # receives logarithms of probabilities
 PROBABILITIES = ("softmax", "sigmoid", "logsoftmax")  # functions of logits that such losses must not receive
 ELEMENTWISE = ("add", "sub", "mul", "div", "maximum")  # operations of two tensors, in one spelling
+
+# Arguments of PyTorch's losses that change nothing. TensorFlow's losses have no such arguments
+DEFAULTS: Mapping[str, object] = {
+    **dict.fromkeys(("weight", "size_average", "reduce", "pos_weight")),
+    **{"ignore_index": -100, "label_smoothing": 0.0, "reduction": "none"},
+}
 
 
 def is_selection(operation: Operation) -> bool:
@@ -96,3 +111,12 @@ def normalize_name(operation: Operation) -> str:
 def simplify_name(name: str) -> str:
     """Return the name of an operation in lower case, without underscores and version."""
     return VERSION.sub("", name.replace("_", "").lower())
+
+
+def list_values(operation: Operation) -> dict[str, object]:
+    """Return the arguments of an operation without an index, which has several notations, and without defaults."""
+    return {
+        name: value
+        for name, value in operation["arguments"].items()
+        if not (name == "index" and isinstance(value, str)) and (name not in DEFAULTS or value != DEFAULTS[name])
+    }

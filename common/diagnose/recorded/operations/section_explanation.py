@@ -3,13 +3,18 @@
 A is the reference record of a diagnosis, and B the record that is compared with it.
 """
 
-import math
 from collections.abc import Sequence
 
 from common.diagnose.findings import Explanation
-from common.diagnose.recorded.operations.broadcasts import LOSSES, find_broadcast
+from common.diagnose.recorded.operations.broadcasts import find_broadcast
 from common.diagnose.recorded.operations.differing_section import DifferingSection
-from common.diagnose.recorded.operations.earlier_tensors import EarlierTensors, find_earlier_tensors
+from common.diagnose.recorded.operations.earlier_explanation import (
+    explain_computed,
+    explain_other_parts,
+    explain_other_source,
+    explain_sources,
+)
+from common.diagnose.recorded.operations.earlier_tensors import find_earlier_tensors
 from common.diagnose.recorded.operations.first_functions import (
     find_other_functions,
     find_other_operand,
@@ -32,9 +37,13 @@ from common.diagnose.recorded.operations.loss_explanation import (
     explain_misplaced,
     explain_partial_outputs,
 )
+from common.diagnose.recorded.operations.masked_parts import drop_masked_parts
+from common.diagnose.recorded.operations.number_sources import find_source
 from common.diagnose.recorded.operations.operation_names import (
-    ELEMENTWISE,
+    CHOOSING,
+    KEEPING,
     LOSS,
+    PROBABILITIES,
     is_selection,
     normalize_name,
 )
@@ -44,7 +53,6 @@ from common.diagnose.recorded.operations.packed_sequences import drop_packing, e
 from common.diagnose.recorded.operations.section_words import (
     describe_reorderings,
     describe_sides,
-    describe_sources,
     is_one_line,
 )
 from common.diagnose.recorded.operations.selections import join_selections
@@ -89,6 +97,9 @@ def _explain_same_operation(section: DifferingSection, place: str) -> Explanatio
     if not section.has_equal_sizes and any(broadcasts) and not all(broadcasts):
         name, words = next((name, words) for name, words in zip("AB", broadcasts, strict=True) if words)
         return Explanation("operation", f"{sentence}: {words} in {name}, by broadcasting")
+    results = [x["outputs"][:1] for x in section.first]
+    if section.has_equal_sizes and all(results) and section.matches.are_negated(results[0][0], results[1][0]):
+        return Explanation("operation", f"{sentence}: the operands are exchanged, so that the signs are others")
     if not section.has_other_arguments:
         sentence += f": {OTHER_REASONS}{describe_reorderings(section)}"
     return Explanation("operation", sentence, confirmed=section.has_other_arguments and section.has_equal_sizes)
@@ -146,27 +157,35 @@ def _explain_unrecorded(section: DifferingSection, place: str) -> Explanation | 
     shape = find_unrecorded_shape(section)
     if section.first is None or shape is None:
         return None
-    return _explain_other_source(shape, describe_sides(section, section.first[:1], section.first[1:]), place)
-
-
-def _explain_other_source(shape: list[int], words: str, place: str) -> Explanation:
-    """Explain a tensor of a shape that no operation of the record computes. words: the operations that receive it."""
-    sentence = f"{place}: {words}: a tensor {shape} that is not recorded has other numbers, "
-    sentence += "such as a weight of another model, which its own optimizer has changed"
-    return Explanation("other_state_of_loss" if place == LOSS else "operation", sentence, confirmed=False)
+    return explain_other_source(shape, describe_sides(section, section.first[:1], section.first[1:]), place)
 
 
 def _explain_omitted(section: DifferingSection, place: str) -> Explanation | None:
     """Explain an operation that only one script computes before equal ones; None if there is none."""
     sides = section.a, section.b, section.matches
     omitted = find_omitted(*sides) or find_repeated_probabilities(*sides)
-    return None if omitted is None else _explain_one_side(section, place, *omitted, confirmed=True)
+    if omitted is None:
+        return None
+    shorter = section.b if omitted[0] else section.a
+    names = {normalize_name(x) for side in omitted for x in side}
+    # The other script may compute it for another term of its loss
+    misplaced = explain_misplaced(section, place) if names & {*PROBABILITIES} & shorter.all_names else None
+    return misplaced or _explain_one_side(section, place, *omitted, confirmed=True)
 
 
 def _explain_one_side(
     section: DifferingSection, place: str, a: Sequence[Operation], b: Sequence[Operation], *, confirmed: bool
 ) -> Explanation:
     """Name operations that only one side computes: the operations of the other side are none."""
+    longer, shorter = (section.a, section.b) if a else (section.b, section.a)
+    names = {normalize_name(x) for x in (*a, *b)} - KEEPING
+    sources = [find_source(shorter, x)[0] for x in {*shorter.received, shorter.target} if shorter.is_matched(x)]
+    chosen = [x for x in sources if x is not None and normalize_name(x) in CHOOSING]
+    if chosen and names and names <= CHOOSING:  # its result equals another tensor, such as one of two that it chooses
+        words = describe_lines(longer, [*a, *b]), describe_lines(shorter, chosen[:1])
+        of_a, of_b = words if a else words[::-1]
+        sentence = f"{place}: the scripts choose other elements: A computes {of_a}, and B {of_b}"
+        return Explanation("operation", sentence, confirmed=False)
     if a:
         return Explanation(
             "missing_operation", f"{place}: B does not compute {describe_lines(section.a, a)}", confirmed=confirmed
@@ -219,46 +238,28 @@ def _explain_other_constants(section: DifferingSection, place: str) -> Explanati
 
 def _explain_earlier_tensors(section: DifferingSection, place: str) -> Explanation | None:
     """Explain tensors from which both scripts compute the differing ones in the same way; None if there are none."""
-    for beginning in find_earlier_tensors(section.a, section.b, section.matches):
+    beginnings, other_parts = find_earlier_tensors(section.a, section.b, section.matches)
+    for beginning in beginnings:
         if (beginning.a, beginning.b) == (section.a.target, section.b.target):
             return None
         earlier = section.narrow(beginning.a, beginning.b)
         if earlier.a.operations or earlier.b.operations:
-            return explain_section(earlier, place)
+            explanation = explain_section(earlier, place)
+            # Not the claim that one script lacks something
+            is_certain = explanation.confirmed or explanation.cause == "operation"
+            return explanation if is_certain else explain_computed(earlier, beginning, place) or explanation
         if beginning.users is not None:
-            return _explain_sources(section, beginning, beginning.users, place)
-    return None
-
-
-def _explain_sources(
-    section: DifferingSection, beginning: EarlierTensors, users: tuple[Operation, Operation], place: str
-) -> Explanation:
-    """Explain tensors that no operation of the section computes, and that two operations receive alike.
-
-    Args:
-        section: The section.
-        beginning: The tensors.
-        users: The operations.
-        place: The place of the section's tensor in reports.
-    """
-    shapes = section.a.get_statistics(beginning.a)["shape"], section.b.get_statistics(beginning.b)["shape"]
-    words = describe_sides(section, users[:1], users[1:])
-    are_matched = section.a.is_matched(beginning.a) and section.b.is_matched(beginning.b)
-    if are_matched or section.a.is_weight(beginning.a) or section.b.is_weight(beginning.b):
-        words += describe_sources(section, (beginning.a, beginning.b), users)
-        return Explanation("operation", f"{place}: the same operation receives another tensor: {words}")
-    if math.prod(shapes[0]) != math.prod(shapes[1]):
-        sentence = f"{place}: {words}: a tensor that is not recorded is {shapes[0]} in A and {shapes[1]} in B"
-        are_broadcast = place == LOSS and all(normalize_name(x) in (*ELEMENTWISE, *LOSSES) for x in users)
-        return Explanation("broadcast_in_loss" if are_broadcast else "operation", sentence)
-    return _explain_other_source(shapes[0], words, place)
+            return explain_sources(section, beginning, beginning.users, place)
+    return explain_other_parts(section, other_parts[0], place) if other_parts else None
 
 
 def _explain_unaligned(section: DifferingSection, place: str) -> Explanation:
     """Name the operations that have no counterpart on the other side, or all of them."""
     a, b = drop_packing(*section.list_unaligned())
+    begins = not (a and b) and section.begins_with(a or b, 0 if a else 1)
     if not (a and b):
-        return _explain_one_side(section, place, a, b, confirmed=section.begins_with(a or b, 0 if a else 1))
+        a, b = drop_masked_parts(section.a, a), drop_masked_parts(section.b, b)
+        return _explain_one_side(section, place, a, b, confirmed=begins)
     is_exact = is_one_line(a) and is_one_line(b) and section.begins_at(a, b)
     sentence = f"{place}: {f'{EQUAL_TENSORS} ' if is_exact else ''}{describe_sides(section, a, b)}"
     if place == LOSS and not is_exact:  # two notations of one loss, perhaps of numbers in another order

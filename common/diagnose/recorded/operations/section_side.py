@@ -49,9 +49,10 @@ class SectionSide:
         are left out: the other script may need none.
         """
         operations = self.list_leading_to(self.target) if self.target not in self._matched else []
-        return [x for x in operations if x["inputs"] or not all(map(self._is_constant, x["outputs"]))]
+        return [x for x in operations if x["inputs"] or not all(map(self.is_constant, x["outputs"]))]
 
-    def _is_constant(self, tensor: int) -> bool:
+    def is_constant(self, tensor: int) -> bool:
+        """Check whether all numbers of a tensor are the same."""
         statistics = self._trace["tensors"][tensor]
         return statistics["minimum"] is not None and statistics["minimum"] == statistics["maximum"]
 
@@ -187,12 +188,10 @@ class SectionSide:
         sizes = [math.prod(self._trace["tensors"][x]["shape"]) for x in sources]
         return not self.operations or any(size >= count and size % count == 0 for size in sizes)
 
-    @property
-    def received_selections(self) -> list[Operation]:
-        """The operations before the section from which it receives elements at an index."""
-        indices = {self._producers[x] for x in self.received & self._producers.keys() if x in self._matched}
-        operations = [self._trace["operations"][index] for index in sorted(indices)]
-        return [operation for operation in operations if is_selection(operation)]
+    def list_received_results(self) -> list[Operation]:
+        """Return the operations before the section whose results it receives."""
+        indices = {self._producers[x] for x in self.received & self._matched & self._producers.keys()}
+        return [self._trace["operations"][index] for index in sorted(indices)]
 
     @property
     def received_inputs(self) -> dict[str, int]:
@@ -211,6 +210,11 @@ class SectionSide:
         Another input may be one of the other side's in another form, such as a mask that the script has inverted.
         """
         return all(x in self._matched for name, x in self._trace["names"].items() if name.startswith(INPUT))
+
+    @property
+    def all_names(self) -> set[str]:
+        """The names of all operations of the script, in one spelling."""
+        return {normalize_name(operation) for operation in self._trace["operations"]}
 
     @property
     def used_tensors(self) -> set[int]:
@@ -247,14 +251,6 @@ class SectionSide:
         """Check whether a tensor without a name and an equal one depends on no other tensor."""
         producer = self.find_producer(tensor)
         return tensor not in self._matched | self._named and (producer is None or not producer["inputs"])
-
-    def list_factors(self, operation: Operation) -> list[float]:
-        """Return the numbers of the code by which an operation multiplies or divides."""
-        if normalize_name(operation) not in ("mul", "div"):
-            return []
-        values = operation["arguments"].values()
-        numbers = [float(x) for x in values if isinstance(x, int | float) and not isinstance(x, bool)]
-        return [*self.list_numbers(operation), *numbers]
 
     def find_selection(self, operation: Operation) -> Selection | None:
         """Return the elements that an operation selects by its index; None if its arguments do not say it."""

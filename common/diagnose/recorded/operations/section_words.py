@@ -18,16 +18,17 @@ def describe_sides(section: DifferingSection, a: Sequence[Operation], b: Sequenc
 def describe_sources(
     section: DifferingSection, tensors: tuple[int, int], users: tuple[Operation, Operation]
 ) -> str:  # fmt: skip
-    """Return words for the operations that compute two tensors, if other lines than those of their users call them."""
-    results = []
+    """Return words for the operations that compute two tensors, unless both belong to the lines of their users."""
+    results, are_elsewhere = [], []
     for side, tensor, user in zip((section.a, section.b), tensors, users, strict=True):
         producer = side.find_producer(tensor)
-        if producer is None or (
-            producer["line"] and (producer["file"], producer["line"]) == (user["file"], user["line"])
-        ):
+        if producer is None:
             return ""
         results.append(describe_lines(side, [producer]))
-    return f", of the result of {results[0]} and of {results[1]}"
+        are_elsewhere.append(
+            not producer["line"] or (producer["file"], producer["line"]) != (user["file"], user["line"])
+        )
+    return f", of the result of {results[0]} and of {results[1]}" if any(are_elsewhere) else ""
 
 
 def describe_reorderings(section: DifferingSection) -> str:

@@ -74,6 +74,12 @@ class TensorMatches:
         factors = np.array([1.0, *[factor] * 4])
         return bool(self._compare(self._a[[a]] * factors, self._b[b])[0])
 
+    def are_negated(self, a: int, b: int) -> bool:
+        """Check whether tensor `b` of B has the numbers of tensor `a` of A with the other signs."""
+        size, norm, total, minimum, maximum = self._a[a]
+        negated = np.array([[size, norm, -total, -maximum, -minimum]])
+        return bool(self._compare(negated, self._b[b])[0]) and not self.are_equal(a, b)
+
     def find_factor(self, a: int, b: int) -> float | None:
         """Return the numbers of tensor `b` of B divided by those of tensor `a` of A; None if they are no multiples.
 

@@ -34,7 +34,7 @@ def explain(
     """
     functions: dict[str, Explanation | None] = {"explain_passed_states": None, "explain_operations": None, **of}
     for name, value in functions.items():
-        monkeypatch.setattr(code_explanations, name, lambda *_, value=value: value)
+        monkeypatch.setattr(code_explanations, name, lambda *_, value=value, **__: value)
     monkeypatch.setattr(code_explanations, "add_lines", lambda explanation, *_: explanation)
     monkeypatch.setattr(
         code_explanations, "describe_shared_weights", lambda pair, side, lacks_uses: shared if side == "b" else ""

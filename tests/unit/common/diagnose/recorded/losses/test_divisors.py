@@ -70,3 +70,25 @@ def test_labels_of_several_micro_batches_or_a_part_of_them_show_no_divisor() -> 
     arrays = {"label": {"target": CLASSES}}
     for side in (make_side(arrays, micro_batches=2), make_side(arrays, is_abridged=True)):
         assert explain(side, OTHERS, (1.6, 1.0)) == ""
+
+
+IDS = np.array([[3, 7, 0, 0], [2, 5, 4, 0]])
+
+
+def test_ids_other_than_0_that_a_loss_is_divided_by_are_named() -> None:
+    side = make_side({"input": {"ids": IDS}})
+    words = "the number of ids other than 0 in input ids (5 of 8); that of "
+    assert explain(side, OTHERS, (1.6, 1.0)).startswith(f"the cross entropy of A (1.6) is divided by {words}B")
+    assert f"B (1.6) is divided by {words}A" in explain(OTHERS, side, (1.0, 1.6))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"input": {"x": IDS.astype(np.float32)}},  # no ids
+        {"input": {"x": np.array([0, 3])}},  # another share
+        {"label": {"x": IDS[:, :2]}},  # a label is counted by its values
+    ],
+)
+def test_other_arrays_hold_no_ids(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    assert "ids" not in explain(make_side(arrays), OTHERS, (1.6, 1.0))

@@ -144,7 +144,7 @@ def test_an_assignment_to_elements_does_not_keep_the_numbers() -> None:
     a, b = (
         SectionSide(trace, trace["loss"] or 0, matched) for trace, matched in zip(traces, matches.matched, strict=True)
     )
-    (beginning,) = find_earlier_tensors(a, b, matches)
+    (beginning,), _ = find_earlier_tensors(a, b, matches)
     assert beginning.users is not None
     assert [x["name"] for x in beginning.users] == ["setitem", "setitem"]
     assert a.list_shapes([beginning.a]) == b.list_shapes([beginning.b]) == [[8, 1]]

@@ -88,9 +88,9 @@ def test_other_constants_are_an_explanation() -> None:
         products = script.call(names[1], lambda x, y: np.multiply(np.exp(x), y), mask, y)
         return script.finish(script.call("mean", np.mean, products))
 
-    traces = limit(0.3, ("gt", "mul")), limit(0.1, ("Greater", "einsum"))
+    traces = limit(0.3, ("gt", "mul")), limit(0.1, ("GreaterEqual", "einsum"))
     explanation: Explanation | None = explain_operations(make_pair(*traces), "loss", LOSS, LOSS)
     assert explanation is not None
     assert (explanation.cause, explanation.confirmed) == ("operation", True)
     assert explanation.sentence.startswith("loss: other constants, 0.3 in A and 0.1 in B: A computes gt(0.3) in ")
-    assert ", and B Greater(0.1) in test_other_constants.py:" in explanation.sentence
+    assert ", and B GreaterEqual(0.1) in test_other_constants.py:" in explanation.sentence

@@ -1,6 +1,7 @@
 """Tests of tensors that have the same numbers."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -62,7 +63,8 @@ def test_numbers_in_another_order_match_only_if_their_order_does_not_count() -> 
     assert ordered.matched == (frozenset({0}), frozenset({0}))
     assert unordered.matched == (frozenset({0, 1}), frozenset({0, 1}))
     assert not unordered.are_reordered(0, 1)
-    assert [ordered.find_factor(0, y) for y in (1, 2)] == [None, 2]  # another order is no factor
+    assert ordered.find_factor(0, 1) is None  # another order is no factor
+    assert ordered.find_factor(0, 2) == pytest.approx(2)
 
 
 def test_order_of_tensors_of_older_records_does_not_count() -> None:
@@ -82,3 +84,19 @@ def test_masked_tensors_match_only_if_the_numbers_that_are_not_masked_do() -> No
     masked = [measure(to_tensor([number, -1e30, -1e30])) for number in (0.5, 0.7)]
     matches = TensorMatches(masked, masked[:1], 1e-5)
     assert [matches.are_equal(0, 0), matches.are_equal(1, 0)] == [True, False]
+
+
+@given(ARRAYS)
+def test_negated_tensors_have_the_other_signs(array: np.ndarray) -> None:
+    """Tensors that equal their negative, such as zeros, are not negated."""
+    matches = TensorMatches([measure(to_tensor(array))], [measure(to_tensor(x)) for x in (-array, array)], 1e-5)
+    assert matches.are_negated(0, 0) == (not matches.are_equal(0, 0))
+    assert not matches.are_negated(0, 1)
+
+
+def test_other_multiples_and_unknown_tensors_are_not_negated() -> None:
+    array = np.array([1.0, 2, 5])
+    b = [*(measure(to_tensor(x * array)) for x in (-2, 2, -0.5)), measure(to_tensor([-1.0, -3, -5])), UNKNOWN]
+    matches = TensorMatches([measure(to_tensor(array)), UNKNOWN], b, 1e-5)
+    assert not any(matches.are_negated(a, other) for a in range(2) for other in range(5))
+    assert TensorMatches([measure(to_tensor(array))], [measure(to_tensor(-array))], 1e-5).are_negated(0, 0)
