@@ -17,7 +17,7 @@ EQUAL, DIFFERS, INHERITED, NOT_COMPARED = "equal", "differs", "inherited", "not 
 # Confirmed causes that explain no other tensors, because training does not compute with moving statistics
 PARTIAL_CAUSES = ("added_variables", "moving_statistics", "biased_variance")
 # Causes that follow from the formulas of the frameworks, so that no line of a script is wrong
-FRAMEWORK_CAUSES = ("epsilon_place", "rate_inside_velocity", "repeated_indices", "decay_in_loss")
+FRAMEWORK_CAUSES = ("epsilon_place", "rate_inside_velocity", "repeated_indices", "decay_in_loss", "clipping_norm")
 SHAPE_OF_OUTPUTS = "shape_of_outputs"  # name of a cause
 WHOLE_TENSOR = 1.0  # a relative tolerance that allows any difference up to the tensor's own norm
 LISTED_TENSORS = 3  # number of tensors that a note lists by name

@@ -183,7 +183,8 @@ def _explain_constant(section: CodeSection) -> Explanation | None:
         for change, candidate in _list_changes(weight):
             if candidate.size == difference[0].size and is_close(candidate.ravel(), difference[0].ravel()):
                 sentence = f"{section.place}: B {change} {name}, which is the same for every example"
-    return Explanation("constant_term", sentence)
+                return Explanation("constant_term", sentence)
+    return Explanation("constant_term", sentence, confirmed=False)
 
 
 def _list_changes(weight: np.ndarray) -> list[tuple[str, np.ndarray]]:

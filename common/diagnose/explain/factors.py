@@ -65,7 +65,9 @@ def _fit_lines(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
     factors = (centred_a * centred_b).mean(0) / np.where(variances > 0, variances, 1)
     errors = np.abs(centred_a * factors - centred_b).max(0)
     largest = np.abs(b).max()
-    if not factors.any() or errors.max() > LINE_TOLERANCE * min(largest, np.abs(a - b).max()):
+    if (factors[variances > 0] == 0).any() or not factors.any():
+        return None  # a feature that is lost, such as a state in place of which there is padding
+    if errors.max() > LINE_TOLERANCE * min(largest, np.abs(a - b).max()):
         return None
     shifts = b.mean(0) - factors * a.mean(0)
     return factors, np.where(np.abs(shifts) > LINE_TOLERANCE * largest, shifts, 0.0)

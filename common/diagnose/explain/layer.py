@@ -92,8 +92,10 @@ def explain_layer(
     has_same_padding = a.received is not None and have_same_windows(
         layer, a.received, weights.get(f"{layer.name}.weight")
     )
+    of_settings = _explain_settings(layer, a, b, weights, has_same_padding)
+    of_output = _explain_output(layer, a, b, weights) if of_settings and of_settings.cause == PADDING else None
     explanation = (
-        _explain_settings(layer, a, b, weights, has_same_padding)
+        (of_output if of_output is not None and of_output.confirmed else of_settings)
         or _explain_attention(layer, a, b, weights, masks, memories)
         or _explain_output(layer, a, b, weights)
         or _guess(layer, has_same_padding)

@@ -81,7 +81,7 @@ def _convert_logits(a: RecordedSide, b: RecordedSide, outputs: tuple[np.ndarray,
         of_side, of_other = outputs[index], outputs[1 - index]
         if (probabilities := _align_with_logits_of_keras(side, of_side, of_other)) is not None:
             return (of_side, probabilities) if index == 0 else (probabilities, of_side)
-        if (CLASSES, LOG_PROBABILITIES) in find_forms(side) and is_close(np.exp(of_side), of_other, EQUAL):
+        if _are_logarithms(of_side) and is_close(np.exp(of_side), of_other, EQUAL):
             return (np.exp(of_side), of_other) if index == 0 else (of_other, np.exp(of_side))
         probabilities, forms_of_other = None, find_forms((b, a)[index])
         if all(form != LOGITS for _, form in forms_of_other):  # otherwise the other side has it twice
@@ -146,6 +146,11 @@ def _are_in_form(outputs: np.ndarray, form: tuple[str, str]) -> bool:
     if form[0] == CLASSES and not np.allclose(values.sum(_find_class_axis(outputs, form)), 1, atol=SUM_TOLERANCE):
         return False
     return bool(((values >= 0) & (values <= 1 + SUM_TOLERANCE)).all())
+
+
+def _are_logarithms(outputs: np.ndarray) -> bool:
+    """Check whether outputs have the values of logarithms of the probabilities of classes."""
+    return bool((outputs <= SUM_TOLERANCE).all()) and _are_in_form(outputs, (CLASSES, LOG_PROBABILITIES))
 
 
 def _find_class_axis(outputs: np.ndarray, form: tuple[str, str]) -> int:

@@ -144,7 +144,9 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
         sentence = f"the loss of A is {a.describe(tolerance)}; that of B is {b.describe(tolerance)}"
         if not has_equal_rest and (paths := list_activity_regularizers(pair.sides)):
             sentence += f": compare the activity regularizer of {', '.join(paths)}"
-        return [Explanation(TERMS, sentence, confirmed=has_equal_rest)]
+        # The function of a script may compute what a known loss function of the other script does
+        are_known = all(term.settings["kind"] in KINDS.values() for term in (*only_a, *only_b))
+        return [Explanation(TERMS, sentence, confirmed=has_equal_rest and are_known)]
     explanations = [_explain_divisor(pair, step, x, y) or _explain_term(x, y) for x, y in differing]
     # A class of the script may compute what the other side has as several terms
     are_known = all(term.settings["kind"] in KINDS.values() for term in (*only_a, *only_b))

@@ -70,3 +70,17 @@ def test_only_inputs_of_the_model_are_normalized_differently(is_first: bool) -> 
     outputs = [] if is_first else [LayerOutput("norm", np.sort(A, 0), A, A)]
     (explanation,) = explain_code(CodeSection("input of head", "head", A, FACTORS * A + SHIFTS, outputs, {}))
     assert (explanation.cause == "normalization") == is_first
+
+
+@pytest.mark.parametrize("lost", [[0], [1, 3], [0, 1, 2, 3]])
+def test_a_feature_that_is_lost_is_no_normalization(lost: list[int]) -> None:
+    """It may be a state in place of which there is padding."""
+    factors = np.where(np.isin(np.arange(4), lost), 0, FACTORS)
+    assert explain_lines("input", A, factors * A + SHIFTS) is None
+
+
+def test_a_feature_that_is_constant_in_both_arrays_is_not_lost() -> None:
+    a = np.where(np.arange(4) == 1, 2.0, A)
+    explanation = explain_lines("input", a, FACTORS * a + SHIFTS)
+    assert explanation is not None
+    assert explanation.cause == "normalization"

@@ -125,3 +125,27 @@ def test_a_model_whose_last_operation_has_weights_returns_logits(operations: str
     traced = [{"name": name, "arguments": {}, "inputs": [i], "outputs": [i + 1]} for i, name in enumerate(names)]
     side.record.ranks[0].operations = {"names": {"batch/0/output/0": len(names)}, "operations": traced}
     assert returns_logits(side) == expected
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_logarithms_equal_probabilities_whatever_the_losses_take(is_first: bool) -> None:
+    """Both losses are functions of the scripts, whose forms are not known."""
+    sides = build_side(True, "own", {}), build_side(False, "own", {})
+    outputs = FORMS["logarithms"], FORMS["probabilities"]
+    aligned = align_outputs(*sides, outputs if is_first else outputs[::-1])
+    np.testing.assert_allclose(aligned[0], FORMS["probabilities"], rtol=1e-12)
+    np.testing.assert_allclose(aligned[1], FORMS["probabilities"], rtol=1e-12)
+
+
+def test_logarithms_of_other_numbers_stay() -> None:
+    """The logarithm of a rate, for example, is no logarithm of the probabilities of classes."""
+    sides = build_side(True, "own", {}), build_side(False, "own", {})
+    for outputs in ((LOGITS, np.exp(LOGITS)), (-np.abs(LOGITS), np.exp(-np.abs(LOGITS)))):
+        assert align_outputs(*sides, outputs) is outputs
+
+
+def test_large_outputs_are_no_logarithms() -> None:
+    sides = build_side(True, "own", {}), build_side(False, "own", {})
+    outputs = 1000 + np.abs(LOGITS), FORMS["probabilities"]
+    with np.errstate(over="raise"):
+        assert align_outputs(*sides, outputs) is outputs
