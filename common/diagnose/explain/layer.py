@@ -93,9 +93,11 @@ def explain_layer(
         layer, a.received, weights.get(f"{layer.name}.weight")
     )
     of_settings = _explain_settings(layer, a, b, weights, has_same_padding)
-    of_output = _explain_output(layer, a, b, weights) if of_settings and of_settings.cause == PADDING else None
+    if of_settings is not None and of_settings.cause == PADDING:  # the outputs may show which elements are padded
+        of_output = _explain_output(layer, a, b, weights)
+        of_settings = of_output if of_output is not None and of_output.confirmed else of_settings
     explanation = (
-        (of_output if of_output is not None and of_output.confirmed else of_settings)
+        of_settings
         or _explain_attention(layer, a, b, weights, masks, memories)
         or _explain_output(layer, a, b, weights)
         or _guess(layer, has_same_padding)

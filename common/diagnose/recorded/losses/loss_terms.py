@@ -136,6 +136,8 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
     only_b = [y for y in b.terms if all(y is not known for _, known in pairs) and abs(y.share) > tolerance]
     differing = [(x, y) for x, y in pairs if abs(x.share - y.share) > tolerance]
     has_equal_rest = abs(a.rest - b.rest) <= tolerance
+    # The function of a script may compute what the other side has as known losses, or as several terms
+    are_known = all(term.settings["kind"] in KINDS.values() for term in (*only_a, *only_b))
     if has_equal_rest and not differing and (len(only_a), len(only_b)) == (1, 1):
         divisor = _explain_divisor(pair, step, only_a[0], only_b[0])
         if divisor is not None:
@@ -144,12 +146,8 @@ def explain_terms(pair: RecordPair, step: int) -> list[Explanation]:
         sentence = f"the loss of A is {a.describe(tolerance)}; that of B is {b.describe(tolerance)}"
         if not has_equal_rest and (paths := list_activity_regularizers(pair.sides)):
             sentence += f": compare the activity regularizer of {', '.join(paths)}"
-        # The function of a script may compute what a known loss function of the other script does
-        are_known = all(term.settings["kind"] in KINDS.values() for term in (*only_a, *only_b))
         return [Explanation(TERMS, sentence, confirmed=has_equal_rest and are_known)]
     explanations = [_explain_divisor(pair, step, x, y) or _explain_term(x, y) for x, y in differing]
-    # A class of the script may compute what the other side has as several terms
-    are_known = all(term.settings["kind"] in KINDS.values() for term in (*only_a, *only_b))
     for terms, side, other in ((only_a, "A", "B"), (only_b, "B", "A")):
         explanations += [
             Explanation(

@@ -4,13 +4,13 @@ A is the reference record of a diagnosis, and B the record that is compared with
 the same numbers, in any order of their axes.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import product
 
 from common.diagnose.recorded.operations.joined_losses import drop_joined
+from common.diagnose.recorded.operations.masked_parts import holds_zeros_and_ones
 from common.diagnose.recorded.operations.operation_names import is_selection, list_values, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
 from common.diagnose.recorded.operations.selections import are_other_selections
@@ -222,11 +222,7 @@ def _list_choices(trace: OperationTrace) -> set[int]:
 
 
 def _is_choice(tensor: TensorStatistics) -> bool:
-    if "float" not in tensor["dtype"]:
-        return True
-    total, norm = tensor["sum"], tensor["norm"]
-    has_range = (tensor["minimum"], tensor["maximum"]) == (0, 1)
-    return has_range and total is not None and norm is not None and math.isclose(total, norm**2, rel_tol=1e-6)
+    return "float" not in tensor["dtype"] or holds_zeros_and_ones(tensor)
 
 
 def _list_unused(user: SectionSide, other: SectionSide, are_equal: Callable[[int, int], bool]) -> list[str]:

@@ -122,12 +122,9 @@ class _Search:
         chain_a, chain_b = _list_unscaled(self.a, a), _list_unscaled(self.b, b)
         parts = (*parts[0], *_list_parts(self.a, chain_a)), (*parts[1], *_list_parts(self.b, chain_b))
         of_a, of_b = _find_formula(self.a, chain_a[-1]), _find_formula(self.b, chain_b[-1])
-        common = [
-            (x, y) for x in chain_a for y in chain_b if (not is_target or (x, y) != (a, b)) and self._are_equal(x, y)
-        ]
-        if common and not self._compare_parts(a, b, parts):
-            self._add(a, b, users)
-        if common:
+        if any(self._are_equal(x, y) for x in chain_a for y in chain_b if not is_target or (x, y) != (a, b)):
+            if not self._compare_parts(a, b, parts):
+                self._add(a, b, users)
             return
         if of_a is not None and of_b is not None and of_a.name == of_b.name:
             differing = self._pair_differing(of_a, of_b)
@@ -273,7 +270,7 @@ def _list_received(side: SectionSide, operation: Operation) -> list[int]:
     tensors = [x for x, producer in producers if producer is None or producer["inputs"]]
     if normalize_name(operation) != "where":
         return tensors
-    inverted = {x: of["inputs"][0] for x, of in producers if of is not None and normalize_name(of) in INVERTING}
+    inverted = {x: of["inputs"][0] for x, of in producers if of and of["inputs"] and normalize_name(of) in INVERTING}
     varying = [inverted.get(x, x) for x in tensors if not side.is_constant(x)] or tensors
     return sorted(varying, key=lambda x: side.get_statistics(x)["dtype"] == "bool")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from common.diagnose.recorded.operations.operation_names import FUNCTIONS, is_selection, normalize_name
 from common.diagnose.recorded.operations.section_side import SectionSide
-from common.recording.operation_format import Operation
+from common.recording.operation_format import Operation, TensorStatistics
 
 SAME_SHARE = 1e-6  # largest difference of two equal shares of positions
 INDICES = ("where", "nonzero")  # operations that return the indices of the positions at which a mask is true
@@ -55,15 +55,17 @@ def find_masked_part(side: SectionSide, operation: Operation) -> MaskedPart | No
 
 def _is_mask(side: SectionSide, tensor: int) -> bool:
     """Check whether a tensor that is computed from no weights holds zeros and ones, both at least once."""
-    statistics = side.get_statistics(tensor)
-    total, norm = statistics["sum"], statistics["norm"]
-    if (statistics["minimum"], statistics["maximum"]) != (0, 1) or total is None or norm is None:
-        return False
     producer = side.find_producer(tensor)
     is_computed = producer is not None and normalize_name(producer) in FUNCTIONS  # such as the weights of an attention
-    return not (is_computed or tensor in side.computed_from_weights) and math.isclose(
-        total, norm**2, rel_tol=SAME_SHARE
-    )
+    is_computed |= tensor in side.computed_from_weights
+    return not is_computed and holds_zeros_and_ones(side.get_statistics(tensor))
+
+
+def holds_zeros_and_ones(tensor: TensorStatistics) -> bool:
+    """Check whether all numbers of a tensor are zeros and ones, and both occur."""
+    total, norm = tensor["sum"], tensor["norm"]
+    has_range = (tensor["minimum"], tensor["maximum"]) == (0, 1)
+    return has_range and total is not None and norm is not None and math.isclose(total, norm**2, rel_tol=SAME_SHARE)
 
 
 def _find_selected(side: SectionSide, operation: Operation, tensors: list[int]) -> MaskedPart | None:
